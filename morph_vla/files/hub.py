@@ -34,6 +34,7 @@ TEXTS = (".json", ".yaml", ".urdf")
 MAX_TEXT, MAX_WEIGHTS, MAX_FILES = 64 * 2**20, 128 * 2**30, 20_000  # bytes of one; of all files; files
 AGAIN = "with a network, the same command goes on where it stopped"
 GO_ON = f"{AGAIN}; a copy from elsewhere can be named by its path"
+NO_COPY = "the Hub cannot be reached, and this machine has no whole copy"
 LOG_IN = "`hf auth login`, or HF_TOKEN"
 
 
@@ -127,12 +128,26 @@ def fetch(source: str) -> Path:
             # The commit whose list was checked: a branch may move before its files are asked for.
             commit = info.sha
             options |= {"revision": commit, "local_files_only": False}
+        if commit:
+            with contextlib.suppress(OSError):  # a cache that may only be read holds whole copies
+                _unfinished(address, commit).parent.mkdir(parents=True, exist_ok=True)
+                _unfinished(address, commit).touch()
         snapshot = Path(
             client.snapshot_download(address.repository, allow_patterns=_patterns(address.folder), **options)
         )
         if commit:
+            with contextlib.suppress(OSError):
+                _unfinished(address, commit).unlink()
             _remember(snapshot.parent.parent, address.revision or "main", commit)
+        elif _unfinished(address, snapshot.name).exists():
+            raise MorphVlaError(f"{NO_COPY}: it was cut off; {GO_ON}")
     return snapshot / address.folder
+
+
+def _unfinished(address: Address, commit: str) -> Path:
+    """A file that is there while a folder of a commit is fetched: without a network nothing else tells."""
+    name = "--".join([*address.repository.split("/"), commit, *filter(None, address.folder.split("/"))])
+    return cache_folder() / "unfinished" / "hub" / name
 
 
 def _remember(cached: Path, revision: str, commit: str) -> None:
@@ -260,7 +275,7 @@ def _interruption(error: Exception) -> str:
     errors = _doors()[1]
     cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
     if isinstance(cause, errors.LocalEntryNotFoundError):
-        return "the Hub cannot be reached, and this machine has no whole copy"
+        return NO_COPY
     if isinstance(cause, errors.OfflineModeIsEnabled):
         return "the Hub cannot be reached, because HF_HUB_OFFLINE is set"
     if _is_of_xet(cause):

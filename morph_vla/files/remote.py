@@ -25,7 +25,7 @@ from morph_vla.errors import MorphVlaError, nearest, reason
 from morph_vla.files import dropin, hub
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.home import expanded
-from morph_vla.files.writing import locked, write_bytes
+from morph_vla.files.writing import locked, write_bytes, write_text
 
 # Short names of addresses. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
 NAMES = {
@@ -36,7 +36,7 @@ NAMES = {
 }
 SHIPPED, BASES = "shipped://", "bases"  # a folder that comes with the package, and where it lies
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
-WHOLE = ".whole"  # in a folder that came as one
+WHOLE = ".whole"  # in a folder that came as one: the names of its files
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
 
@@ -129,14 +129,19 @@ def from_bucket(source: str) -> Path:
                 _fetch(bucket, entry, unfinished / name)
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise MorphVlaError(_cannot(source, error)) from error
-        (unfinished / WHOLE).touch()
+        write_text(unfinished / WHOLE, "\n".join(objects))
         _put(unfinished, final)
     return final
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder was fetched as one; not where a folder within it alone was."""
-    return folder.is_dir() and ((folder / WHOLE).is_file() or not any(folder.rglob(WHOLE)))
+    """Whether a folder was fetched as one, or within one, and nobody has begun to remove it since."""
+    for place in (folder, *folder.parents):
+        if (place / WHOLE).is_file():
+            names = [Path(name) for name in (place / WHOLE).read_text(encoding="utf-8").splitlines()]
+            inside = [name for name in names if name.is_relative_to(folder.relative_to(place))]
+            return folder.is_dir() and all((place / name).is_file() for name in inside)
+    return False
 
 
 def _put(unfinished: Path, final: Path) -> None:

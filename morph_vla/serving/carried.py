@@ -3,7 +3,7 @@
     of a checkpoint of   in openpi's format, and ours     in LeRobot's
     ours                 assets/ROBOT/norm_stats.json     both processors, of one robot
     openpi               its own assets, byte for byte    none: they do not say which values are differences
-    LeRobot              assets/lerobot/norm_stats.json   its own processors, byte for byte
+    LeRobot              assets/lerobot/norm_stats.json   its own processors and config.json
 
 A checkpoint of ours stays whole in our own format. Values are in the robot's units, whatever those of its
 datasets were. Statistics that cannot be carried are a line that says why, and no error: parameters go alone.
@@ -130,14 +130,14 @@ def _of_openpi(folder: Path, to: Format) -> Carried:
 def _of_lerobot(folder: Path, to: Format) -> Carried:
     try:
         if to == "lerobot":
-            files, config = foreign_stats.processor_files(folder), foreign_stats.robots_own(folder)
+            files, config = foreign_stats.processor_files(folder), foreign_stats.kept_settings(folder)
             line = f"statistics: {lerobot_processors.PREPROCESSOR}, as it was" if files else NONE
             return Carried(Beside(files=files, config=config), (line,))
         known = foreign_stats.processor(folder)
     except MorphVlaError as error:
         return _alone(error)
     if known.state is None or known.action is None:
-        return Carried(lines=(NONE,))
+        return _of_openpi(folder, to)  # as beside openpi's PyTorch checkpoints
     relative = known.relative
     if relative is not None:  # a difference is taken of all that follow
         count = len(known.action.q01)

@@ -182,6 +182,8 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
                 "--recipe one without"
             )
         body = recipe.model.morphology if has_plugin else None
+        if recipe.model.morphology is not None and not has_plugin:
+            LOG.warning("%s has no leaves of the plugin: it acts without the body of the recipe", opened.path)
         fewer = recipe.model.image_tokens
         has_ranking = any(name.startswith("image_tokens/") for name in opened.entries)
         if fewer is not None and fewer.learns and not has_ranking:

@@ -19,10 +19,11 @@ from morph_vla.weights import tensors
 from morph_vla.weights.lerobot_processors import ACTION, POSTPROCESSOR, PREPROCESSOR, STATE
 
 OPENPI = "norm_stats.json"
-OF_A_ROBOT = (
-    *("input_features", "output_features"),
-    *("use_relative_actions", "relative_exclude_joints", "action_feature_names"),
+OF_THE_MODEL = (
+    *("type", "dtype", "paligemma_variant", "action_expert_variant"),
+    *("chunk_size", "max_state_dim", "max_action_dim", "tokenizer_max_length"),
 )
+"""Keys of LeRobot's config.json that parameters and recipe decide"""
 MAX_FILE = 16 << 20  # bytes of a file of settings
 MOST = 2**20  # of actions in a chunk, or of tokens
 IMAGES = "observation.images."
@@ -121,10 +122,10 @@ def processor_files(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def robots_own(folder: Path) -> dict[str, Any]:
-    """What LeRobot's config.json says of the robot: its values, and of which a difference is taken."""
+def kept_settings(folder: Path) -> dict[str, Any]:
+    """What LeRobot's config.json says beside the model: the robot's values, normalization, how it acts."""
     config = read_json(_inner(folder) / "config.json")
-    return {key: config[key] for key in OF_A_ROBOT if key in config}
+    return {key: value for key, value in config.items() if key not in OF_THE_MODEL}
 
 
 def _inner(folder: Path) -> Path:

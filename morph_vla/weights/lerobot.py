@@ -22,6 +22,7 @@ from morph_vla.weights.names import Piece, Shape
 from morph_vla.weights.packed import TensorsCheckpoint
 
 FILE, INDEX, PLUGIN_FILE = "model.safetensors", "model.safetensors.index.json", "morphology.safetensors"
+WITH_PLUGIN = "morph_vla_plugin"  # the key under which we say which file holds a trained body
 SIZES = "morph_vla"  # the key of a file's metadata under which we keep what LeRobot's shapes do not tell
 
 
@@ -44,6 +45,11 @@ class LerobotCheckpoint(TensorsCheckpoint):
                 if every.setdefault(name.removeprefix(names.PREFIX), tensor) is not tensor:
                     twice = name.removeprefix(names.PREFIX)
                     raise MorphVlaError(f"{path}: '{twice}' is there twice ({file.name})")
+        if WITH_PLUGIN in self.metadata and not (folder / PLUGIN_FILE).is_file():
+            raise MorphVlaError(
+                f"{folder} was written with {PLUGIN_FILE}, which is missing: without the trained body it "
+                "would be another policy; copy that file too"
+            )
         if (folder / PLUGIN_FILE).is_file() and path.name != PLUGIN_FILE:
             every |= tensors.read_header(folder / PLUGIN_FILE)[0]
         super().__init__(every)  # by LeRobot's names without the prefix `model.`
@@ -78,7 +84,10 @@ class LerobotCheckpoint(TensorsCheckpoint):
 
 
 def _shards(folder: Path) -> list[Path]:
-    """The file of a folder, or the shards its index names. Raises MorphVlaError for one that is missing."""
+    """The file of a folder, or the shards its index names.
+
+    Raises MorphVlaError for one that is missing, and where both are there: LeRobot reads the file alone.
+    """
     if not (folder / INDEX).is_file():
         return [folder / FILE]
     try:
@@ -88,6 +97,11 @@ def _shards(folder: Path) -> list[Path]:
         missing = [name for name in listed if not (folder / name).is_file()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise MorphVlaError(f"{folder / INDEX} cannot be read ({error})") from error
+    if (folder / FILE).is_file() and FILE not in listed:
+        raise MorphVlaError(
+            f"{folder} has both {FILE} and an index of other files ({INDEX}), which may be of another "
+            "training; remove the one that is not meant"
+        )
     if wrong or missing:
         raise MorphVlaError(f"{folder}: its index names missing shards: {', '.join(wrong or missing)}")
     return [folder / name for name in listed]
@@ -152,6 +166,7 @@ def save_lerobot(
     drafts = dict(sorted(drafts.items()))
     sizes = {"heads": config.heads, "vit_heads": config.vit.heads}
     metadata = {names.EMBEDDING: names.HEAD, SIZES: json.dumps(sizes)}
+    metadata |= {WITH_PLUGIN: PLUGIN_FILE} if plugin else {}
     with fresh(folder) as unfinished:
         _write_files(unfinished, drafts, metadata, shard_bytes)
         if plugin:
@@ -160,6 +175,8 @@ def save_lerobot(
         for name, content in beside.items():
             write_bytes(unfinished / name, content)
         plain = {**config_json(config), **known}
+        if isinstance(plain["n_action_steps"], int):
+            plain["n_action_steps"] = min(plain["n_action_steps"], plain["chunk_size"])
         if robot is not None:
             plain |= lerobot_processors.features(plain, robot) | robot.config
             lerobot_processors.write(unfinished, plain, robot)

@@ -32,6 +32,8 @@ TYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat1
 # The host's; the other settings are not those of parameters.
 SIZES = {"vocab", "image_size", "vit", "prefix", "expert", "depth", "heads", "kv_heads"}
 SIZES |= {"head_dim", "action_dim"}
+HEADS = ("heads", "kv_heads", "vit.heads")
+"""Of which another number fits LeRobot's shapes as well: they join heads and head size"""
 MOST = 2**31 - 1  # rows of an array; JAX indexes by int32
 NO_SIZES = (KeyError, ValueError, IndexError, ZeroDivisionError, RecursionError)
 """What shapes and metadata of no pi0.5, or of a hostile file, end in"""
@@ -89,7 +91,9 @@ def load(
         )
         return _merged(merge_lora(params, stored), report, config, seed, put)
     shapes, fresh, plan = plan_of(opened, config, new)
-    refuse(opened, problems(opened, plan, (*ignore, *names.left_out(config))), _hint(opened, config))
+    misfits = problems(opened, plan, (*ignore, *names.left_out(config)))
+    heads = [size for size in _apart(opened, config) if size.subject[0] in HEADS]
+    refuse(opened, misfits or heads, _hint(opened, config) if misfits else "")
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
     values, bad = {}, []
     with returned_at_once():
@@ -208,11 +212,16 @@ def plan_of(
 
 def _hint(opened: Checkpoint, config: Pi05Config | None) -> str:
     """The sizes that differ, for the error of a checkpoint that does not fit."""
-    try:
-        sizes = [] if config is None else differences(opened.config(config), config)
-    except NO_SIZES:
-        return ""
+    sizes = _apart(opened, config)
     return f" ({'; '.join(size.found for size in sizes)})" if sizes else ""
+
+
+def _apart(opened: Checkpoint, config: Pi05Config | None) -> list[Finding]:
+    """The sizes that differ; none where the checkpoint does not tell its own."""
+    try:
+        return [] if config is None else differences(opened.config(config), config)
+    except NO_SIZES:
+        return []
 
 
 def differences(stored: Pi05Config, config: Pi05Config) -> list[Finding]:

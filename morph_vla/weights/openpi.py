@@ -82,7 +82,7 @@ class OrbaxCheckpoint(Checkpoint):
             return ts.open(spec, open=True, read=True, context=self._context).result()
         except ValueError as error:
             listed = f"array '{place.array}' is listed but not there"
-            raise MorphVlaError(f"{place.item}: {listed}: {error}") from error
+            raise MorphVlaError(f"{place.item}: {listed}: {reason(error)[:200]}") from error
 
 
 class Place(NamedTuple):

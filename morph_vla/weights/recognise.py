@@ -20,13 +20,14 @@ from morph_vla.weights.packed import PackedCheckpoint
 
 Kind = Literal["averaged", "params"]
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 INSIDE = "pretrained_model"  # where LeRobot's trainer puts the policy in its checkpoints
 
 
 def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
     """Open what `source` names (see `remote.resolve`).
 
-    Raises MorphVlaError when there is nothing, or nothing that is recognised.
+    Raises MorphVlaError when there is nothing, or nothing that is recognised, and for an adapter of PEFT's.
     """
     path = resolve(source)
     if path.is_file() and path.suffix == ".safetensors":
@@ -38,6 +39,11 @@ def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
     if (path / PACKED).is_file():
         return PackedCheckpoint(path, open_checkpoint, kind)
     for folder in (path, path / INSIDE):
+        if adapter := next((name for name in ADAPTER if (folder / name).is_file()), ""):
+            raise MorphVlaError(
+                f"{folder} has a PEFT adapter ({adapter}), which is not read, and its base alone is another "
+                "policy; merge it first (PEFT's merge_and_unload, then save_pretrained)"
+            )
         if (folder / FILE).is_file() or (folder / INDEX).is_file():
             return LerobotCheckpoint(folder)
     if (path / METADATA).is_file():

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hub_stand_in import Repository
+from hub_stand_in import Repository, commit_of
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import hub
@@ -97,6 +97,33 @@ def test_an_interrupted_download_is_no_copy_and_goes_on(hub_server, shared, monk
             hub.fetch("hf://me/arm")
     hub_server.cuts = ("", "")
     assert contents(hub.fetch("hf://me/arm"))["averaged.safetensors"] == WEIGHTS
+
+
+def test_a_commits_files_are_whole_or_no_copy(hub_server, shared, monkeypatch):
+    """A process that is killed while it fetches leaves some files, which the Hub's client takes for all."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    source = f"hf://me/arm@{commit_of(shared.branches['main'][-1])}"
+    folder, download = hub.fetch(source), huggingface_hub.snapshot_download
+
+    def cut_off(*arguments, **options):
+        download(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(huggingface_hub, "snapshot_download", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            hub.fetch(source)
+    with monkeypatch.context() as offline:
+        offline.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(
+            MorphVlaError, match="has no whole copy: it was cut off; with a network, the same"
+        ):
+            hub.fetch(source)
+    assert hub.fetch(source) == folder
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert hub.fetch(source) == folder
 
 
 @pytest.mark.parametrize(

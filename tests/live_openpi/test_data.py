@@ -126,6 +126,8 @@ def test_a_robot_that_droid_has_no_values_for_is_refused(made):
     train, _ = made("pi05_morph_droid")
     assert train.policy_metadata == {"robot": "panda", "action_space": "joint_velocity"}
     factory = configs.DroidDataConfig(robot="so101", base_config=train.data.base_config)
-    words = r"^data: droid has 8 values, and robot 'so101' has 6 joints; name another robot, or data: lerobot$"
+    words = (
+        r"^data: droid has 8 values, and robot 'so101' has 6 joints; name another robot, or data: lerobot$"
+    )
     with pytest.raises(MorphVlaError, match=words):
         factory.create(train.assets_dirs, train.model)

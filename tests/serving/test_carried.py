@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -145,6 +146,36 @@ def test_lerobot_gets_processors_that_its_own_factory_would_write(ours, tmp_path
             assert arrays.keys() == ours_arrays.keys()
             for key, array in arrays.items():
                 np.testing.assert_array_equal(array, ours_arrays[key], err_msg=key)
+
+
+def test_a_lerobot_policy_stays_the_one_that_it_was(ours, tmp_path):
+    """Its config.json says more than the model: how it normalises, and how many actions it executes."""
+    converted(ours("panda"), tmp_path / "one", "lerobot")
+    path = tmp_path / "one" / "config.json"
+    settings = json.loads(path.read_text())
+    own = {
+        "n_action_steps": 4, "num_inference_steps": 5, "empty_cameras": 1,
+        "normalization_mapping": {"VISUAL": "IDENTITY", "STATE": "MEAN_STD", "ACTION": "MEAN_STD"},
+    }  # fmt: skip
+    path.write_text(json.dumps(settings | own))
+    converted(tmp_path / "one", tmp_path / "two", "lerobot")
+    assert json.loads((tmp_path / "two" / "config.json").read_text()) == settings | own
+    path.write_text(json.dumps(settings | {"n_action_steps": settings["chunk_size"] + 3}))
+    converted(tmp_path / "one", tmp_path / "three", "lerobot")
+    assert json.loads((tmp_path / "three" / "config.json").read_text()) == settings
+
+
+def test_openpis_assets_beside_its_torch_parameters_go_along(ours, tmp_path):
+    source = ours("panda")
+    converted(source, tmp_path / "torch", "lerobot")
+    for file in (tmp_path / "torch").glob("policy_*"):
+        file.unlink()
+    converted(source, tmp_path / "openpi", "openpi")
+    shutil.copytree(tmp_path / "openpi" / "assets", tmp_path / "torch" / "assets")
+    kept = converted(tmp_path / "torch", tmp_path / "again", "openpi")
+    assert kept.lines == ("statistics: assets/panda/norm_stats.json, as it was",)
+    file = "assets/panda/norm_stats.json"
+    assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "openpi" / file).read_bytes()
 
 
 def lerobots_own(folder: Path, target: Path) -> Path:

@@ -181,6 +181,16 @@ def test_a_folder_within_another_does_not_stand_for_it(bucket, host, params, equ
     assert not list((tmp_path / "cache/unfinished").rglob("_METADATA"))
 
 
+@pytest.mark.parametrize("lost", [".whole", "_METADATA", "norm_stats.json"])
+def test_a_copy_that_was_removed_by_half_is_fetched_again(bucket, host, params, equal, lost):
+    bucket.files[f"{PREFIX}/assets/norm_stats.json"] = b"{}"
+    whole = remote.resolve("pi05-base")
+    next(whole.rglob(lost)).unlink()
+    assert remote.resolve("pi05-base") == whole
+    assert next(whole.rglob(lost)).is_file()
+    equal(weights.load("pi05-base", host)[0], params)
+
+
 def test_a_bucket_that_lists_too_much_is_not_fetched(bucket, monkeypatch):
     monkeypatch.setattr(hub, "MAX_FILES", 3)
     with pytest.raises(MorphVlaError, match=r"the bucket has 4 files of .* bytes; at most 3 files and"):
