@@ -33,6 +33,10 @@ class ConfigError(MorphVlaError, ValueError):
         return error
 
 
+class PolicyGoneError(MorphVlaError):
+    """A policy that answers from elsewhere is there no more: no fault of the question, and of no episode."""
+
+
 class MissingExtraError(MorphVlaError, ImportError):
     """An optional dependency is not installed; the text names the extra that brings it."""
 

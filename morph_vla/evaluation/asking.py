@@ -1,8 +1,9 @@
 """How a policy is asked: in one thread of its own, against a clock, every answer checked.
 
 A policy that raises, answers nonsense or does not answer in time is an error of the episodes it was asked
-for, with its reason. One thread, so that a policy is never asked while it still works on an earlier question:
-a late answer is waited for and thrown away, and only a policy that does not come back at all is given up.
+for, with its reason; one that is there no more (its server has ended) ends the evaluation. One thread, so
+that a policy is never asked while it still works on an earlier question: a late answer is waited for and
+thrown away, and only a policy that does not come back at all is given up.
 """
 
 import queue
@@ -14,12 +15,13 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines.engine import BatchPolicy, Observation, Policy
-from morph_vla.errors import MorphVlaError, words_of
+from morph_vla.errors import MorphVlaError, PolicyGoneError, words_of
 
 # Checked actions [h, values]; a sentence where the policy failed; None where it could not be asked.
 Asked = Float[np.ndarray, "_ _"] | str | None
 Read = Callable[[object], Float[np.ndarray, "_ _"]]  # an answer's actions; raises for one that is no answer
 Work = Callable[[], list[object]]  # a call of the policy: its answers, not yet checked
+GO_ON = "finished episodes are kept, and the same command goes on with the others"
 FIRST = 10  # times the limit, for calls before one has returned: the policy may compile
 
 
@@ -61,7 +63,7 @@ class Asker:
         A batch that fails as a whole is asked again one by one, so that a failure lands on its own episode;
         one that is late, only once the policy is back. None stands for an observation that could not be
         asked because the policy did not come back from an earlier one. Raises MorphVlaError when it still
-        has not.
+        has not, and where it is there no more.
         """
         if not observations:
             return []
@@ -117,6 +119,8 @@ class Asker:
         except queue.Empty:
             raise _Late(f"no answer within {limit:g} s") from None
         self._pending = False
+        if isinstance(answers, PolicyGoneError):
+            raise MorphVlaError(f"{answers}; {GO_ON}") from answers
         if isinstance(answers, BaseException):
             raise _Failed(words_of(answers))
         self._returned = True
@@ -141,7 +145,7 @@ class Asker:
     def _stuck(self) -> str:
         return (
             f"the policy is stuck: it does not come back from a call (limit {self._seconds:g} s, --timeout); "
-            "finished episodes are kept, and the same command goes on with the others"
+            f"{GO_ON}"
         )
 
     def close(self) -> None:

@@ -65,13 +65,14 @@ def evaluate(
     if len(tasks) == 1:
         return run.task(tasks[0], place, stops[0])
     check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
-    if place is not None:
-        started = rollout.begun(tasks[0], policy, run.settings, about)
-        journal.make_room(place, [task.task_key for task in tasks], started)
-    places = [place and place / task.task_key for task in tasks]
-    parts = [run.task(*each) for each in zip(tasks, places, stops, strict=True)]
-    whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
-    run.keep(whole, place)
+    with journal.alone(place):
+        if place is not None:
+            started = {task.task_key: rollout.begun(task, policy, run.settings, about) for task in tasks}
+            journal.make_room(place, started)
+        places = [place and place / task.task_key for task in tasks]
+        parts = [run.task(*each) for each in zip(tasks, places, stops, strict=True)]
+        whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
+        run.keep(whole, place)
     return whole
 
 

@@ -8,7 +8,7 @@ ended.
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,19 +131,32 @@ def newer(folder: Path) -> bool:
     return any(each.stat().st_mtime > path.stat().st_mtime for each in journals)
 
 
-def make_room(folder: Path, tasks: Collection[str], begun: Record) -> None:
-    """Make room in `folder` for the record of several `tasks`, each of which has a folder of its own in it.
+def make_room(folder: Path, begun: Mapping[str, Record]) -> None:
+    """Make room in `folder` for the record of several tasks, each of which has a folder of its own in it.
 
-    `begun` is the record of one of them before its first trial. One task's evaluation in `folder` itself
-    moves into that task's folder, where it goes on. Anything else, such as a record of other tasks, or of the
-    same ones by another policy with the folders of its tasks, moves into `earlier-1`.
+    `begun` has of each task its record before its first trial. One task's evaluation in `folder` itself moves
+    into that task's folder, where it goes on, and a record whose tasks have no folders (of `merge`, or copied
+    alone) is dealt out to them. What is of another evaluation, such as a record of other tasks or by another
+    policy, and every task of which one key was changed since, moves into `earlier-1` at once: half of it
+    beside half of this one would be read as one evaluation.
     """
+    tasks, first = begun.keys(), next(iter(begun.values()))
     if why := _unreadable(folder):
         _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
     if not (folder / FILE_NAME).exists() and (folder / record.FILE_NAME).is_file():
         whole = record.read(folder)
-        if _shared(whole) != _shared(begun):
-            _set_aside(folder, _another(whole, begun), (record.FILE_NAME, *whole.suite.tasks))
+        others = _others(whole, begun)
+        if _shared(whole) != _shared(first):
+            _set_aside(folder, _another(whole, first), (record.FILE_NAME, *whole.suite.tasks))
+        elif others:
+            _set_aside(folder, _another(whole, begun[others[0]]), (record.FILE_NAME, *others))
+        else:
+            _deal(folder, whole, begun)
+    elif not (folder / FILE_NAME).exists():
+        held_by = {task: _held(folder / task) for task in tasks}
+        others = [task for task, held in held_by.items() if held and _others(held[0], {task: begun[task]})]
+        if others:
+            _set_aside(folder, _another(held_by[others[0]][0], begun[others[0]]), others)
     held = [task for evaluation in _held(folder) for task in evaluation.suite.tasks]
     if not (folder / FILE_NAME).exists() and set(held) <= set(tasks):
         return
@@ -152,6 +165,38 @@ def make_room(folder: Path, tasks: Collection[str], begun: Record) -> None:
         _move(folder, folder / held[0])
     else:
         _set_aside(folder, f"an evaluation of {', '.join(dict.fromkeys(held)) or 'another task'}")
+
+
+def _others(held: Record, begun: Mapping[str, Record]) -> list[str]:
+    """The tasks of which `held` is another evaluation than the one that begins."""
+    tasks = [task for task in held.suite.tasks if task in begun]
+    return [
+        task for task in tasks if identity.of_evaluation(_of_task(held, task)) != _digest(begun[task], task)
+    ]
+
+
+def _digest(begun: Record, task: str) -> str:
+    return identity.of_evaluation(_of_task(begun, task))
+
+
+def _of_task(evaluation: Record, task: str) -> Record:
+    """An evaluation's record of one of its tasks alone."""
+    suite = replace(evaluation.suite, tasks={task: evaluation.suite.tasks[task]})
+    trials = tuple(trial for trial in evaluation.trials if trial.task in (task, ""))
+    return replace(evaluation, suite=suite, trials=trials)
+
+
+def _deal(folder: Path, whole: Record, begun: Mapping[str, Record]) -> None:
+    """Write the trials of a record into journals of its tasks that have no folder, without their videos."""
+    for task in begun:
+        if task in whole.suite.tasks and not (folder / task).exists():
+            trials = [replace(trial, video=None) for trial in _of_task(whole, task).trials]
+            first = {"evaluation": _digest(begun[task], task), "record": begun[task].facts()}
+            lines = [first, *(trial.to_json(folder / task) for trial in trials)]
+            write_text(folder / task / FILE_NAME, "".join(json.dumps(line) + "\n" for line in lines))
+            LOG.info(
+                "%s has %d episodes of '%s', which go on in %s", folder, len(trials), task, folder / task
+            )
 
 
 def _held(folder: Path) -> list[Record]:

@@ -128,14 +128,18 @@ def _evaluate(
             timing = {key: round(s, 2) for key, s in {**pool.spent, "policy_s": asker.spent}.items()}
             all_notes += [*asker.notes, *flights.notes]
     ordered = tuple(trials[row] for row in sorted(trials))
+    stopped = Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None
     if not waiting and earlier and earlier.trials == ordered:
-        return earlier  # with its own time and duration, not those of looking it up
+        if (earlier.stopped and earlier.stopped.of) == (stopped and stopped.of):
+            return earlier  # with its own time and duration, not those of looking it up
+        # More were asked for now, and what is there decides; or fewer, of which none is missing.
+        return dataclasses.replace(earlier, rows=begun.rows, command=command, stopped=stopped)
     seconds = time.monotonic() - began if waiting else None
     if seconds is not None and before is not None:  # it went on: the seconds of all sessions
         seconds += before.wall_s or 0.0
         timing = {key: round(s + before.timing.get(key, 0.0), 2) for key, s in timing.items()}
     return dataclasses.replace(
-        begun, stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
+        begun, stopped=stopped,
         trials=ordered, wall_s=None if seconds is None else round(seconds, 2), timing=timing,
         notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

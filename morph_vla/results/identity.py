@@ -53,13 +53,16 @@ def digest(plain: object) -> str:
 def of_evaluation(record: Record) -> str:
     """What two evaluations must share for one to continue the other.
 
-    How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite. Of a
-    commit on the Hub twelve digits are, which is what records had at first.
+    How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite. Nor
+    is where a policy with a digest lies. Of a commit on the Hub twelve digits are, which is what records had
+    at first.
     """
     facts = record.facts()
     kept = {key: facts[key] for key in ("schema", "kind", "suite", "engine")}
     policy = dict(record.policy.to_json())
-    if isinstance(address := policy.get("checkpoint"), str):
+    if policy.get("sha256"):
+        policy.pop("checkpoint", None)
+    elif isinstance(address := policy.get("checkpoint"), str):
         policy["checkpoint"] = COMMIT.sub(r"\1", address)
     return digest({**kept, "policy": policy, **record.chunking})
 

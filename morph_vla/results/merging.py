@@ -19,6 +19,7 @@ from morph_vla.results.record import Json, Record, Stopped, TaskFacts
 from morph_vla.results.trial import Key, Trial, inside, name_in
 
 SINCE_3 = (".resolved.", ".sampler.", "policy.batch")  # facts that records before schema 3 do not have
+OF_ITS_RUN = ("video", "begun_anew")  # of a trial: not how it ended
 NAMES = ("name", "checkpoint")  # of a policy: where it lay, which may differ between two machines
 
 
@@ -44,6 +45,8 @@ def combine(records: Sequence[Record], command: str = "") -> Record:
         wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
         timing={name: round(sum(record.timing.get(name, 0.0) for record in records), 2) for name in names},
         notes=tuple(note for record in records for note in record.notes),
+        overrides=first.overrides if all(each.overrides == first.overrides for each in records) else (),
+        versions=_common_versions(records),
         command=command or first.command,
         time=max(record.time for record in records),
         folder=first.folder.parent,
@@ -78,8 +81,11 @@ def _still_stopped(whole: Record, parts: Mapping[str, Record], done: int) -> Sto
 def _shared(record: Record) -> dict[str, object]:
     """What the tasks of one evaluation share."""
     facts, suite = record.facts(), {**record.suite.to_json(), "tasks": {}}
-    shared = {key: facts.get(key) for key in ("schema", "policy", "engine", "overrides")}
-    return identity.flat({**shared, **record.chunking, "suite": suite, "versions": record.versions})
+    shared = {key: facts.get(key) for key in ("schema", "engine")}
+    policy = record.policy.to_json()
+    if record.policy.sha256:  # and so wherever it lay
+        policy = {key: value for key, value in policy.items() if key != "checkpoint"}
+    return identity.flat({**shared, **record.chunking, "policy": policy, "suite": suite})
 
 
 def merge(parts: Mapping[str, Record]) -> Record:
@@ -189,7 +195,7 @@ def _identity(record: Record, tasks: Collection[str]) -> dict[str, object]:
 
 
 def _check_equal(name_a: str, a: Trial, name_b: str, b: Trial) -> None:
-    names = sorted(field.name for field in fields(Trial) if field.name != "video")
+    names = sorted(field.name for field in fields(Trial) if field.name not in OF_ITS_RUN)
     different = [name for name in names if getattr(a, name) != getattr(b, name)]
     if different:
         sides = "; ".join(f"{name}: {getattr(a, name)!r} and {getattr(b, name)!r}" for name in different[:3])
@@ -202,7 +208,6 @@ def _whole(records: Sequence[Record]) -> Record:
     most = max(records, key=lambda record: len(record.suite.tasks))  # its tasks are in the suite's order
     tasks = dict.fromkeys(task for record in (most, *records) for task in record.suite.tasks)
     rows = [record.rows for record in records if record.rows]
-    first = records[0].versions
     return Record(
         schema=min(record.schema for record in records),
         suite=replace(records[0].suite, tasks={task: _known(task, records) for task in tasks}),
@@ -214,10 +219,16 @@ def _whole(records: Sequence[Record]) -> Record:
         overrides=least.overrides,
         rows=(min(row[0] for row in rows), max(row[1] for row in rows)) if rows else None,
         wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
-        versions={k: v for k, v in first.items() if all(part.versions.get(k) == v for part in records)},
+        versions=_common_versions(records),
         time=max(record.time for record in records),
         parts=tuple(map(_part, records)),
     )
+
+
+def _common_versions(records: Sequence[Record]) -> dict[str, str]:
+    """Those that all were measured with: a package may have been upgraded in between."""
+    first = records[0].versions
+    return {name: v for name, v in first.items() if all(part.versions.get(name) == v for part in records)}
 
 
 def _known(task: str, records: Sequence[Record]) -> TaskFacts:

@@ -35,6 +35,10 @@ class ServerError(MorphVlaError, RuntimeError):
     """The server answered with a sentence, did not answer, or is not there."""
 
 
+class ServerGoneError(ServerError, PolicyGoneError):
+    """The server is not there, or no longer."""
+
+
 class LateAnswerError(ServerError, TimeoutError):
     """The answer did not come before its deadline; it is thrown away whenever it comes."""
 
@@ -170,7 +174,8 @@ class _Protocol:
         if status is not None:
             return ServerError(f"{self.address} refuses the connection (status {status})")
         why = visible(str(error) or type(error).__name__, 300)
-        return ServerError(f"{self.address} is not to be reached: {why}")
+        kind = ServerError if _is_final(error) else ServerGoneError
+        return kind(f"{self.address} is not to be reached: {why}")
 
 
 def _is_final(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from morph_vla.engines.engine import actions_of
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, PolicyGoneError
 from morph_vla.evaluation.asking import FIRST, Asker
 
 JOINTS = 3
@@ -34,6 +34,8 @@ class Scripted:
         match observation["do"]:
             case "raise":
                 raise RuntimeError("out of ideas")
+            case "gone":
+                raise PolicyGoneError("ws://there:8000 is not to be reached: refused")
             case "exit":
                 raise SystemExit(3)
             case "nan":
@@ -142,6 +144,17 @@ def test_a_policy_that_is_stuck_ends_it_in_one_sentence(policy):
         ):
             ask(asker, "good")
         assert time.monotonic() - begun < 20 * SECONDS
+
+
+def test_a_policy_that_is_there_no_more_is_no_error_of_episodes(policy):
+    """They would count as its failures for good: nobody plays them again."""
+    with Asker(policy, READ, SECONDS) as asker:
+        ask(asker, "good")
+        with pytest.raises(
+            MorphVlaError,
+            match=r"^ws://there:8000 is not to be reached: refused; finished episodes are kept, and the same comm",
+        ):
+            ask(asker, "good", "gone", "good")
 
 
 def test_the_first_call_may_compile():

@@ -31,6 +31,13 @@ def facts(schema: int = 3, digests: dict[str, str] | None = None, **success) -> 
     })  # fmt: skip
 
 
+def begun(*tasks: str, **success) -> dict[str, Record]:
+    """Of each task the record before its first trial."""
+    plain = facts(**success)
+    (of_cube,) = plain.suite.tasks.values()
+    return {task: replace(plain, suite=replace(plain.suite, tasks={task: of_cube})) for task in tasks}
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> Path:
     """A folder with a finished evaluation of two episodes, its record and a video."""
@@ -125,20 +132,24 @@ def test_a_record_that_cannot_be_read_is_set_aside_before_anything_is_played(hel
 
 def test_an_unreadable_record_of_several_tasks_is_set_aside_too(tmp_path, caplog):
     (tmp_path / "record.json").write_text("{")
-    make_room(tmp_path, ["cube", "can"], facts())
+    make_room(tmp_path, begun("cube", "can"))
     assert "held a record that cannot be read (" in caplog.messages[0]
     assert (tmp_path / "earlier-1/record.json").read_text() == "{"
 
 
 def test_an_evaluation_goes_on_whose_record_shortened_the_commit():
-    def of(commit: str) -> str:
+    def of(address: str, sha256: str | None = None) -> str:
         plain = facts()
         return identity.of_evaluation(
-            replace(plain, policy=replace(plain.policy, checkpoint=f"hf://me/arm@{commit}"))
+            replace(plain, policy=replace(plain.policy, checkpoint=address, sha256=sha256))
         )
 
+    def at(commit: str) -> str:
+        return of(f"hf://me/arm@{commit}")
+
     whole = "0123456789abcdef" * 2 + "01234567"
-    assert of(whole) == of(whole[:12]) != of("f" + whole[1:])
+    assert at(whole) == at(whole[:12]) != at("f" + whole[1:])
+    assert of("runs/a/checkpoints/9", "ab") == of("../b/9", "ab") != of("../b/9", "cd"), "a digest says more"
 
 
 def test_where_nothing_had_ended_nothing_is_kept(tmp_path, caplog):
@@ -212,13 +223,13 @@ def test_one_process_evaluates_into_a_folder(tmp_path):
 
 
 def test_one_tasks_evaluation_makes_room_for_several_and_goes_on(held, caplog):
-    make_room(held, ["cube", "can"], facts())
+    make_room(held, begun("cube", "can"))
     assert caplog.messages == []
     assert [path.name for path in held.iterdir()] == ["cube"]
     assert (held / "cube/videos/000.mp4").is_file()
     assert Journal(held / "cube", facts()).trials.keys() == {0, 1}
     write(facts(), held / "record.json")
-    make_room(held, ["cube", "can"], facts())  # the record of these tasks themselves stays
+    make_room(held, begun("cube", "can"))  # the record of these tasks themselves stays
     assert (held / "record.json").is_file()
 
 
@@ -226,10 +237,70 @@ def test_one_tasks_evaluation_makes_room_for_several_and_goes_on(held, caplog):
 def test_what_is_no_task_of_several_is_kept_beside_them(held, caplog, tasks, there):
     for name in there:
         (held / name).mkdir()
-    make_room(held, tasks, facts())
+    make_room(held, begun(*tasks))
     assert caplog.messages == [f"{held} held an evaluation of cube; it is kept in {held / 'earlier-1'}"]
     assert sorted(path.name for path in held.iterdir()) == [*there, "earlier-1"]
     write(facts(), held / "record.json")
     (held / "trials.jsonl").write_text("")  # of which nothing can be read
-    make_room(held, ["can", "mug"], facts())
+    make_room(held, begun("can", "mug"))
     assert sorted(path.name for path in (held / "earlier-2").iterdir()) == ["record.json", "trials.jsonl"]
+
+
+def evaluated(folder: Path, *tasks: str, episodes: int = 2, **success) -> Record:
+    """An evaluation of several tasks that ended, in the folders of its tasks."""
+    every = begun(*tasks, **success)
+    for task, record in every.items():
+        journal = Journal(folder / task, record)
+        for episode in range(episodes):
+            journal.add(Trial(episode=episode, success=True))
+        write(replace(record, trials=tuple(journal.trials.values())), folder / task / "record.json")
+    of_tasks = {task: record.suite.tasks[task] for task, record in every.items()}
+    trials = tuple(Trial(episode=n, success=True, task=task) for task in tasks for n in range(episodes))
+    whole = replace(facts(**success), suite=replace(facts().suite, tasks=of_tasks), trials=trials)
+    write(whole, folder / "record.json")
+    return whole
+
+
+def test_a_key_that_changed_moves_every_task_of_before_at_once(tmp_path, caplog):
+    """Half of the tasks from before and half of now would be read as one evaluation, and paired so."""
+    evaluated(tmp_path, "cube", "can")
+    make_room(tmp_path, begun("cube", "can", dwell_seconds=0.05))
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
+    assert "success.dwell_seconds: 0.5 there, 0.05 here" in caplog.messages[0]
+    assert sorted(path.name for path in (tmp_path / "earlier-1").iterdir()) == ["can", "cube", "record.json"]
+    make_room(tmp_path, begun("cube", "can", dwell_seconds=0.05))
+    assert read(tmp_path) is None
+
+
+def test_so_it_does_where_the_one_before_was_interrupted(tmp_path, caplog):
+    """There is no record of all tasks then."""
+    evaluated(tmp_path, "cube", "can")
+    (tmp_path / "record.json").unlink()
+    make_room(tmp_path, begun("cube", "can", "mug"))
+    assert caplog.messages == []
+    make_room(tmp_path, begun("cube", "can", "mug", dwell_seconds=0.05))
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
+
+
+def test_a_task_that_did_not_change_stays(tmp_path):
+    whole = evaluated(tmp_path, "cube", "can")
+    changed = {**begun("cube", "can"), "can": begun("can", dwell_seconds=0.05)["can"]}
+    make_room(tmp_path, changed)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cube", "earlier-1"]
+    assert Journal(tmp_path / "cube", changed["cube"]).trials.keys() == {0, 1}
+    assert whole.suite.tasks.keys() == {"cube", "can"}
+
+
+def test_a_record_without_its_tasks_folders_goes_on(tmp_path, caplog):
+    """As `merge` writes it, or one that was copied alone: its episodes are not played again."""
+    evaluated(tmp_path, "cube", "can", episodes=3)
+    for task in ("cube", "can"):
+        for path in (tmp_path / task).iterdir():
+            path.unlink()
+        (tmp_path / task).rmdir()
+    every = begun("cube", "can")
+    make_room(tmp_path, every)
+    for task, record in every.items():
+        journal = Journal(tmp_path / task, record)
+        assert journal.trials.keys() == {0, 1, 2}
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

@@ -146,6 +146,29 @@ def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(sho
     assert rest.episodes == set(range(len(episodes), 19))
 
 
+@pytest.mark.slow
+def test_what_is_there_may_decide_a_longer_one_and_be_all_of_a_shorter(short, tmp_path):
+    stop = stopper(beaten(short, 19), facts(short), "cube_in_bowl")
+
+    def kept(episodes: int, **more) -> dict[str, Any]:
+        policy = Still()
+        record = run(
+            short, policy, {"episodes": episodes, "parallel": 3, "videos": 0}, folder=tmp_path, **more
+        )
+        (tmp_path / "record.json").write_text(json.dumps(record))
+        assert policy.episodes in (set(), set(range(13)))
+        return record
+
+    whole = kept(13)
+    assert "stopped" not in whole
+    decided = kept(19, stop=stop)
+    assert decided["stopped"]["reason"].startswith("decided: the earlier one is better (from episode 11 on;")
+    assert (decided["stopped"]["episodes"], decided["stopped"]["of"], decided["rows"]) == (13, 19, [0, 19])
+    again = kept(13)
+    assert "stopped" not in again
+    assert (again["rows"], again["wall_s"], again["trials"]) == ([0, 13], whole["wall_s"], whole["trials"])
+
+
 def test_what_began_at_a_later_row_is_decided_against_from_there_on(short):
     before = beaten(short, 19)
     later = dataclasses.replace(before, trials=before.trials[4:], rows=(4, 19))

@@ -161,6 +161,7 @@ def test_where_a_checkpoint_lay_does_not_matter_if_its_bytes_are_the_same():
 
 def test_an_episode_of_both_must_have_ended_alike():
     a, b = part(range(3)), part(range(2, 5))
+    a["trials"][2]["begun_anew"] = True  # a worker died in one of them
     assert len(merge({"a": a, "b": b})["trials"]) == 10
     b["trials"][0]["success"], b["trials"][0]["time_s"] = False, None
     words = "episode 2 of task 'can' differs between a and b: success: True and False; time_s: 4.5 and None"

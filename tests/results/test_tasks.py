@@ -71,6 +71,20 @@ def test_parts_of_different_evaluations_are_refused(changes, words):
         combine([record("a", [True]), record("b", [True], **changes)])
 
 
+def test_what_went_on_after_an_upgrade_or_from_another_folder_is_one_evaluation():
+    """Hours were spent on its tasks by then."""
+    numpy = {"python": "3.12", "numpy": "2.0.0"}
+    policy = {"name": "trained", "sha256": "ab", "checkpoint": "runs/a/9"}
+    parts = [
+        record("a", [True], versions=numpy, policy=policy, overrides=["episode_seconds=9"]),
+        record("b", [True], versions={**numpy, "numpy": "2.2.6"}, policy={**policy, "checkpoint": "../a/9"}),
+    ]
+    whole = combine(parts)
+    assert whole["versions"] == {"python": "3.12"}
+    assert not whole.get("overrides")
+    assert whole["summary"]["trials"] == 2
+
+
 def test_no_task_counts_twice():
     with pytest.raises(MorphVlaError, match="task 'a' was evaluated twice"):
         combine([record("a", [True]), record("a", [False])])
