@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from morph_vla.errors import MorphVlaError, reason, require
+from morph_vla.errors import MorphVlaError, PolicyGoneError, reason, require
 from morph_vla.findings import visible
 from morph_vla.serving import wire
 

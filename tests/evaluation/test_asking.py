@@ -152,7 +152,7 @@ def test_a_policy_that_is_there_no_more_is_no_error_of_episodes(policy):
         ask(asker, "good")
         with pytest.raises(
             MorphVlaError,
-            match=r"^ws://there:8000 is not to be reached: refused; finished episodes are kept, and the same comm",
+            match=r"^ws://there:8000 is not to be reached: refused; finished episodes are kept, and",
         ):
             ask(asker, "good", "gone", "good")
 
