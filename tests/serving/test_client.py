@@ -18,6 +18,7 @@ from morph_vla.serving.client import (
     AsyncWebsocketClientPolicy,
     LateAnswerError,
     ServerError,
+    ServerGoneError,
     WebsocketClientPolicy,
 )
 from morph_vla.serving.remote import RemotePolicy
@@ -276,7 +277,7 @@ def test_a_server_that_came_back_is_found_again_and_one_that_did_not_is_said(cap
         np.testing.assert_array_equal(policy.infer(asked)["actions"], expected(asked))
     assert not caplog.messages
     policy._connect_s = 1.0
-    with pytest.raises(ServerError, match=rf"^ws://127\.0\.0\.1:{port} is not to be reached: "):
+    with pytest.raises(ServerGoneError, match=rf"^ws://127\.0\.0\.1:{port} is not to be reached: "):
         policy.infer(asked)
     assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
 
@@ -343,8 +344,9 @@ def test_a_connection_that_drops_is_opened_once_more():
 
 
 def test_a_frame_too_large_for_the_server_is_not_sent_twice():
-    with serving() as server, connect(server) as policy, pytest.raises(ServerError, match="1009"):
+    with serving() as server, connect(server) as policy, pytest.raises(ServerError, match="1009") as large:
         policy.infer({"prompt": "x", "blob": bytes(wire.REQUEST.frame_bytes)})
+    assert not isinstance(large.value, ServerGoneError), "it is there, and the question is at fault"
 
 
 def test_threads_that_share_a_client_get_their_own_answers():
@@ -390,7 +392,7 @@ def test_the_client_of_an_event_loop_does_the_same(caplog):
     with serving(policy) as server:
         port = asyncio.run(drive(server))
     gone = AsyncWebsocketClientPolicy("127.0.0.1", port, connect_s=1.0)
-    with pytest.raises(ServerError, match="is not to be reached"):
+    with pytest.raises(ServerGoneError, match="is not to be reached"):
         asyncio.run(gone.connect())
     assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
 
