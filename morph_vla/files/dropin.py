@@ -18,6 +18,8 @@ KINDS = {
     "recipes": ("configs", ".yaml"),
     "suites": ("eval", ".yaml"),
 }
+OF_OPENPI = "openpi"
+"""Within a folder of recipes: the configurations of openpi's trainer"""
 PATH_VARIABLE = "MORPH_VLA_PATH"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -124,7 +126,7 @@ def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
         raise MorphVlaError(f"no such file: {name}{nearest(given.stem, choices)}")
     if (beside := Path(f"{name}{suffix}")).is_file():
         raise MorphVlaError(f"no {kind[:-1]} '{name}'; for the file here, give its whole name: {beside}")
-    host = f"openpi/{name}{suffix}"
+    host = f"{OF_OPENPI}/{name}{suffix}"
     if kind == "recipes" and any((folder / host).is_file() for folder in search_path(kind, folders)):
         raise MorphVlaError(
             f"'{name}' is a configuration of openpi's trainer, no recipe of ours; see docs/hosts.md"

@@ -12,7 +12,6 @@ from morph_vla.files import dropin, typed_yaml
 from morph_vla.morphology import MorphologyConfig
 
 BASE = "gs://openpi-assets/checkpoints/pi05_base"
-FOLDER = "openpi"  # beside our own trainer's recipes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Recipe:
 
 def available() -> dict[str, Path]:
     """Every file by name; the first of a name wins, as among our own recipes."""
-    folders = [folder / FOLDER for folder in dropin.search_path("recipes")]
+    folders = [folder / dropin.OF_OPENPI for folder in dropin.search_path("recipes")]
     paths = [path for folder in reversed(folders) for path in folder.glob("*.yaml")]
     paths = [path for path in paths if path.is_file() and not path.name.startswith(".")]  # an editor's own
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
