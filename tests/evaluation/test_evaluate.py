@@ -106,7 +106,7 @@ def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     whole = evaluate(Described(), tasks, folder="out", episodes=2)
     assert list(read(Path("out")).suite.tasks) == list(whole.suite.tasks) == [task.task_key for task in tasks]
     assert read(Path("out") / tasks[1].task_key).trials == alone.trials
-    assert sorted(path.name for path in Path("out").iterdir()) == sorted([*whole.suite.tasks, "record.json"])
+    assert sorted(path.name for path in Path("out").glob("[!.]*")) == sorted([*whole.suite.tasks, "record.json"])
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_another_policy_on_the_same_tasks_is_not_taken_for_the_first(played, fol
 
     with pytest.raises(KeyboardInterrupt):
         evaluate(Other(), tasks, folder="out", episodes=2, progress=interrupted)
-    assert [path.name for path in Path("out").iterdir()] == ["earlier-1"]
+    assert [path.name for path in Path("out").glob("[!.]*")] == ["earlier-1"]
     assert "out held another evaluation (policy.name: 1500 there, other here; policy.sha256:" in caplog.text
     kept = read(Path("out/earlier-1"))
     assert (kept.policy.name, kept.trials) == ("1500", first.trials)
