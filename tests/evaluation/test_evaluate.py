@@ -106,7 +106,9 @@ def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     whole = evaluate(Described(), tasks, folder="out", episodes=2)
     assert list(read(Path("out")).suite.tasks) == list(whole.suite.tasks) == [task.task_key for task in tasks]
     assert read(Path("out") / tasks[1].task_key).trials == alone.trials
-    assert sorted(path.name for path in Path("out").glob("[!.]*")) == sorted([*whole.suite.tasks, "record.json"])
+    assert sorted(path.name for path in Path("out").glob("[!.]*")) == sorted(
+        [*whole.suite.tasks, "record.json"]
+    )
 
 
 @pytest.mark.slow
