@@ -37,6 +37,7 @@ EXAMPLES = """
 """
 
 
+REPEATS = 11
 OF_ALL = ("repeats_of_all", "json_of_all")
 """Where `--repeats` and `--json` of `bench` without a verb are kept"""
 
@@ -57,7 +58,7 @@ class Verb(Parser):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench`."""
     # A verb has options of the same names, whose defaults would stand in place of what is given before it.
-    add_number(parser, "--repeats", 11, "how often each side is measured", least=1, dest=OF_ALL[0])
+    add_number(parser, "--repeats", REPEATS, "how often each side is measured", least=1, dest=OF_ALL[0])
     add_json(parser, dest=OF_ALL[1])
     parser.set_defaults(run=lambda asked: benchmark("ratios").run(asked.repeats_of_all, asked.json_of_all))
     verbs = parser.add_subparsers(metavar="VERB", required=False, parser_class=Verb)
@@ -67,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(verb: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
     """Run a verb. Raises MorphVlaError for options of `bench` alone, which stand before it."""
-    if (getattr(arguments, OF_ALL[0]), getattr(arguments, OF_ALL[1])) != (11, False):
+    if (getattr(arguments, OF_ALL[0]), getattr(arguments, OF_ALL[1])) != (REPEATS, False):
         raise MorphVlaError("--repeats and --json before the verb are of `bench` alone; write them behind it")
     verb(arguments)
 

@@ -141,6 +141,7 @@ def add_number(
     kind = float if isinstance(default, float) else int
 
     def number(text: str) -> int | float:
+        """The value; refused in words outside its bounds."""
         value = kind(text)
         if least is not None and not least <= value < math.inf:
             finite = "a finite number of " if kind is float else ""

@@ -8,7 +8,7 @@ ended.
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,15 +64,20 @@ class Journal:
             _set_aside(folder, _another(other, begun))
         elif why := _unreadable(folder):  # said before hours are spent, after which it could not be replaced
             _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
-        first = {"evaluation": evaluation, "record": begun.facts()}
-        kept = [first, *(trial.to_json(folder) for trial in self.trials.values())]
-        write_text(folder / FILE_NAME, "".join(json.dumps(line) + "\n" for line in kept))
+        _begin(folder, begun, self.trials.values())
 
     def add(self, trial: Trial) -> None:
         """Keep one finished trial."""
         if self._folder is not None:
             with (self._folder / FILE_NAME).open("a") as out:
                 out.write(json.dumps(trial.to_json(self._folder)) + "\n")
+
+
+def _begin(folder: Path, begun: Record, trials: Iterable[Trial]) -> None:
+    """Write a journal that begins with these trials."""
+    first = {"evaluation": identity.of_evaluation(begun), "record": begun.facts()}
+    lines = [first, *(trial.to_json(folder) for trial in trials)]
+    write_text(folder / FILE_NAME, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def read(folder: Path) -> Record | None:
@@ -170,13 +175,8 @@ def make_room(folder: Path, begun: Mapping[str, Record]) -> None:
 def _others(held: Record, begun: Mapping[str, Record]) -> list[str]:
     """The tasks of which `held` is another evaluation than the one that begins."""
     tasks = [task for task in held.suite.tasks if task in begun]
-    return [
-        task for task in tasks if identity.of_evaluation(_of_task(held, task)) != _digest(begun[task], task)
-    ]
-
-
-def _digest(begun: Record, task: str) -> str:
-    return identity.of_evaluation(_of_task(begun, task))
+    of = identity.of_evaluation
+    return [task for task in tasks if of(_of_task(held, task)) != of(begun[task])]
 
 
 def _of_task(evaluation: Record, task: str) -> Record:
@@ -191,9 +191,7 @@ def _deal(folder: Path, whole: Record, begun: Mapping[str, Record]) -> None:
     for task in begun:
         if task in whole.suite.tasks and not (folder / task).exists():
             trials = [replace(trial, video=None) for trial in _of_task(whole, task).trials]
-            first = {"evaluation": _digest(begun[task], task), "record": begun[task].facts()}
-            lines = [first, *(trial.to_json(folder / task) for trial in trials)]
-            write_text(folder / task / FILE_NAME, "".join(json.dumps(line) + "\n" for line in lines))
+            _begin(folder / task, begun[task], trials)
             LOG.info(
                 "%s has %d episodes of '%s', which go on in %s", folder, len(trials), task, folder / task
             )

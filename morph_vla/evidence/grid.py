@@ -234,7 +234,7 @@ def plan(grid: Grid, folders: Sequence[Path | str] = ()) -> Plan:
 def expanded(grid: Grid, folders: Sequence[Path | str] = ()) -> Grid:
     """The grid with a body for each suite that a pattern stands for, in `bodies` and in `splits`.
 
-    Raises ConfigError with every problem of `grouped`.
+    Raises ConfigError with every problem of `grouped`, and for one that judges a split under two names.
     """
     groups, problems = grouped(grid, folders)
     if problems:
@@ -252,15 +252,10 @@ def expanded(grid: Grid, folders: Sequence[Path | str] = ()) -> Grid:
         for name, split in grid.splits.items()
     }
     for name, split in splits.items():
-        if twice := next(
-            (b for b in split.judge if _suites(bodies, split.judge).count(bodies[b].suite) > 1), ""
-        ):
-            raise ConfigError(f"splits.{name}.judge: '{twice}' is judged under several names; give it one")
+        suites = [bodies[body].suite for body in split.judge]
+        if twice := [body for body in split.judge if suites.count(bodies[body].suite) > 1]:
+            raise ConfigError(f"splits.{name}.judge: '{twice[0]}' is judged under several names; give it one")
     return dataclasses.replace(grid, bodies=bodies, splits=splits)
-
-
-def _suites(bodies: Mapping[str, Body], names: Sequence[str]) -> list[str]:
-    return [bodies[name].suite for name in names]
 
 
 def grouped(

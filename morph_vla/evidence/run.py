@@ -256,6 +256,7 @@ def _policies(planned: Plan, cell: Cell, checkpoint: Path) -> Callable[[str], Po
     grid, loaded = planned.grid, None
 
     def ours(robot: str) -> Policy:
+        """The checkpoint driving that robot."""
         nonlocal loaded
         policy = policies.load(
             checkpoint, robot=robot, batch=policies.EVALUATION_BATCH, loaded=loaded,
@@ -277,6 +278,7 @@ def _timed(work: Path, stage: str) -> Iterator[Callable[[], None]]:
     noted = began
 
     def note(least: float = NOTED) -> None:
+        """Write the seconds down, if so many have passed since the last time."""
         nonlocal noted
         now = time.monotonic()
         if now - noted >= least:
@@ -294,6 +296,7 @@ def _noting(note: Callable[[], None], tell: Callable[..., None]) -> Callable[...
     """`tell`, and the time."""
 
     def on_report(*facts: object) -> None:
+        """Note the time, then tell."""
         note()
         tell(*facts)
 

@@ -11,7 +11,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import evaluate as module
 from morph_vla.evaluation import simulated
 from morph_vla.evaluation.evaluate import check_against, evaluate
-from morph_vla.evaluation.journal import Journal
+from morph_vla.evaluation.journal import Journal, alone
 from morph_vla.evaluation.rollout import begun
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.results.record import read
@@ -132,6 +132,13 @@ def test_another_policy_on_the_same_tasks_is_not_taken_for_the_first(played, fol
     assert (kept.policy.name, kept.trials) == ("1500", first.trials)
     assert read(Path("out/earlier-1") / tasks[0].task_key).policy.name == "1500"
     assert evaluate(Other(), tasks, folder="out", episodes=2).policy.name == "other"
+
+
+def test_two_evaluations_of_several_tasks_do_not_move_each_others(played, folder):
+    tasks = suite.load_tasks("droid_panda")
+    words = "^out: another process evaluates into it; wait, or give another folder$"
+    with alone(Path("out")), pytest.raises(MorphVlaError, match=words):
+        evaluate(Described(), tasks, folder="out", episodes=2)
 
 
 def test_a_task_that_cannot_be_decided_is_said_before_the_others_are_played(played, folder):

@@ -80,6 +80,13 @@ def bodied(folders, tmp_path_factory) -> Path:
     return folder
 
 
+def test_a_body_of_the_recipe_that_the_checkpoint_has_not_is_said(folders, caplog):
+    read = foreign.read(folders / "openpi", "panda", given(folders, preset="droid"))
+    assert isinstance(read.config, Pi05Config)
+    assert read.config.morphology is None
+    assert f"{folders / 'openpi'} has no leaves of the plugin: it acts without the body of the" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("recipe", "changes", "taken"),
     [

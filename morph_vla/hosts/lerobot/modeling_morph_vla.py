@@ -79,14 +79,14 @@ class MorphVlaPolicy(PreTrainedPolicy):
             settings = dataclasses.replace(settings, checkpoint=str(self._where))
         settings._save_pretrained(save_directory)
 
-    def push_to_hub(self, *_: Any, **__: Any) -> str:
+    def push_to_hub(self, *arguments: Any, **options: Any) -> str:
         """LeRobot's, of `config.json` alone. Raises MorphVlaError where that names a folder here."""
         if isinstance(self._where, Path):
             raise MorphVlaError(
                 "config.json alone would be uploaded, which names a folder of this machine; share the "
                 f"checkpoint: `morph-vla push {self._where} OWNER/NAME`"
             )
-        return super().push_to_hub(*_, **__)
+        return super().push_to_hub(*arguments, **options)
 
     def push_model_to_hub(self, *_: Any, **__: Any) -> Any:
         """LeRobot's, after a training, which this policy has none of."""
