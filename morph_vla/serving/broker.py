@@ -14,13 +14,14 @@ meanwhile; at any other, the robot switches to an answer when it arrives. NumPy,
 
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving.client import LateAnswerError, accepted
+from morph_vla.serving.client import LateAnswerError, ServerGoneError, accepted
 
 MEASURED = 10
 """The delay that is expected is the longest of so many answers."""
@@ -64,7 +65,6 @@ class ActionBroker:
         self._says_reset = bool(session) and "reset" in accepts
         self._is_reset = False
         self._delay, self._delays = delay, deque[int](maxlen=MEASURED)  # kept from episode to episode
-        self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
         """How often the robot had to wait, because an answer took longer than the chunk lasted"""
         self._begin()
@@ -79,8 +79,9 @@ class ActionBroker:
         """The answer that is being executed, with the one action of this control step as its `actions`.
 
         The first call waits for an answer, and so does one that finds a chunk at its end. Raises as the
-        policy's `infer`. A late answer is thrown away and asked for again as long as there are actions left;
-        where there are none LateAnswerError says so, and the next call asks with what it observes. Raises
+        policy's `infer`. What comes late is thrown away and asked for again as long as there are actions
+        left, and so is what a server that is not to be reached was asked; where there are none the client's
+        LateAnswerError or ServerGoneError says so, and the next call asks with what it observes. Raises
         MorphVlaError for an answer that is no chunk of finite actions: nothing of it is executed.
         """
         if self._chunk is None:
@@ -113,7 +114,7 @@ class ActionBroker:
 
     def _ask(self, obs: Mapping[str, Any]) -> None:
         self._asked_at = self._step
-        self._pending = self._thread.submit(self._policy.infer, self._question(obs, self._step))
+        self._pending = _asked(self._policy, self._question(obs, self._step))
 
     def _switch(self, obs: Mapping[str, Any]) -> None:
         """Execute the answer that was asked for, from the row that is due; waits for it."""
@@ -121,7 +122,7 @@ class ActionBroker:
         assert pending is not None
         try:
             answer = pending.result()
-        except LateAnswerError:
+        except (LateAnswerError, ServerGoneError):
             if self._chunk is None or self._step >= len(self._chunk):
                 raise
             self._ask(obs)
@@ -151,11 +152,27 @@ class ActionBroker:
             self._policy.reset()
 
     def close(self) -> None:
-        """End the thread that waits for answers."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Leave what is under way: it is answered to nobody, and holds up no program that ends."""
+        self._pending = None
 
     def __enter__(self) -> "ActionBroker":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _asked(policy: Client, question: Mapping[str, Any]) -> Future[Any]:
+    """The answer to come. A daemon thread waits for it: a pool's is joined before Python ends."""
+    coming: Future[Any] = Future()
+
+    def wait() -> None:
+        try:
+            answer = policy.infer(question)
+        except BaseException as error:
+            coming.set_exception(error)
+        else:
+            coming.set_result(answer)
+
+    Thread(target=wait, name="next chunk", daemon=True).start()
+    return coming

@@ -29,6 +29,8 @@ DEFAULT_PORT = 8000
 PAUSE_S = 0.2  # between two attempts to connect
 LONGEST_S = 1e6  # of any limit: sockets count in fewer digits than `threading.TIMEOUT_MAX`
 TOO_BIG = 1009  # the code with which a websocket is closed after a frame that is too large
+SAME = ("sha256", "robot", "joints", "units", "actions", "control_rate", "horizon", "keys")
+"""What a server says of a policy that has to be the same after a connection was lost"""
 
 
 class ServerError(MorphVlaError, RuntimeError):
@@ -125,6 +127,13 @@ class _Protocol:
         metadata = wire.decode(frame, wire.ANSWER) if isinstance(frame, bytes) else frame
         if not isinstance(metadata, dict):
             raise ServerError(f"{self.address} does not speak openpi's protocol: no metadata came first")
+        before = self._metadata
+        said = [key for key in SAME if before.get(key) is not None and metadata.get(key) is not None]
+        if other := [key for key in said if before[key] != metadata[key]]:
+            raise ServerError(
+                f"{self.address} serves another policy than before, with another {', '.join(other)}; make a "
+                "client anew to go on with it"
+            )
         self._metadata = metadata
 
     def _question(self, request: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -162,6 +171,10 @@ class _Protocol:
         if not is_said:
             LOG.warning("%s does not answer yet; it is tried for %.0f s more", self.address, left_s)
         return True
+
+    @property
+    def _gave_up(self) -> str:
+        return f"{self.address}: the connection was closed before the answer came"
 
     def _late(self) -> LateAnswerError:
         return LateAnswerError(f"{self.address} did not answer within {self._limit_s:g} s")
@@ -222,8 +235,7 @@ class WebsocketClientPolicy(_Protocol):
                 except (exceptions.ConnectionClosed, OSError) as error:
                     self._close()
                     if closes != self._closes:
-                        gone = f"{self.address}: the connection was closed before the answer came"
-                        raise ServerError(gone) from None
+                        raise ServerError(self._gave_up) from None
                     if time.monotonic() >= until:
                         raise self._late() from None
                     if is_last or _is_final(error):
@@ -297,6 +309,8 @@ class WebsocketClientPolicy(_Protocol):
         """Whatever interrupts a call, its answer must not be taken for that of the next one."""
         try:
             yield
+        except wire.UnsendableError:
+            raise  # nothing is to come
         except BaseException:
             self._close()
             raise
@@ -321,6 +335,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
         super().__init__(*where, **options)
         self._connect_with = require("websockets.asyncio.client", "serve").connect
         self._connection: Any = None
+        self._closes = 0
         self._lock = asyncio.Lock()
 
     async def connect(self) -> dict[str, Any]:
@@ -336,6 +351,8 @@ class AsyncWebsocketClientPolicy(_Protocol):
             async with asyncio.timeout(self._limit_s), self._lock:
                 try:
                     answer = await self._ask(obs, until)
+                except wire.UnsendableError:
+                    raise
                 except BaseException:
                     await self._close()
                     raise
@@ -354,12 +371,16 @@ class AsyncWebsocketClientPolicy(_Protocol):
         self._resets += 1
 
     async def close(self) -> None:
-        """Give the connection up; the next call opens another."""
+        """Give the connection up; the next call opens another. One that is under way is an error."""
+        self._closes += 1
+        if self._connection is not None:
+            self._connection.transport.abort()
         async with self._lock:
             await self._close()
 
     async def _ask(self, obs: Mapping[str, Any], until: float) -> Any:
         """An answer or a sentence; asked once more where the connection is lost."""
+        closes = self._closes
         for is_last in (False, True):
             try:
                 connection = await self._connected(time.monotonic() + self._connect_s, until)
@@ -368,6 +389,8 @@ class AsyncWebsocketClientPolicy(_Protocol):
                 return self._answer(await connection.recv(), request_id)
             except exceptions.ConnectionClosed as error:
                 await self._close()
+                if closes != self._closes:
+                    raise ServerError(self._gave_up) from None
                 if is_last or _is_final(error):
                     raise self._refusal(error) from None
         raise AssertionError("the last attempt returns or raises")

@@ -201,7 +201,7 @@ def _picture(value: Any, name: str) -> np.ndarray:
     if max(height, width) > MAX_ASPECT * min(height, width):
         raise MorphVlaError(f"{name}: {width} x {height} pixels; the sides are at most 1 to {MAX_ASPECT}")
     if picture.dtype.kind == "f":
-        if picture.min() < 0 or picture.max() > 1:
+        if not (picture.min() >= 0 and picture.max() <= 1):  # nor is NaN
             raise MorphVlaError(f"{name}: a picture of fractions has values from 0 to 1")
         picture = (255 * picture.astype(np.float32)).astype(np.uint8)
     if picture.dtype != np.uint8:

@@ -41,7 +41,8 @@ from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
-from morph_vla.serving.programs import prompts_of, shortened, sizes_up_to
+from morph_vla.serving.programs import prompts_of, shortened, sizes_up_to, tokens_of
+from morph_vla.serving.requests import PROMPT
 from morph_vla.serving.which_robot import which_robot
 from morph_vla.training import checkpoint, meaning, restoring
 from morph_vla.weights.load import returned_at_once
@@ -197,6 +198,7 @@ class CheckpointPolicy:
         if isinstance(self.config, StateConfig):
             return self._prepare_numbers(rows)
         size, most = self.config.image_size, self.config.max_tokens
+        known = {PROMPT, *self.trained.get("tasks", ()), *self.prompts.values()}
         images = {
             model_name: np.stack([resize_with_pad(row[f"images/{name}"], size) for row in rows])
             for model_name, name in self.cameras.items()
@@ -204,7 +206,7 @@ class CheckpointPolicy:
         seen = self._seen(_states(rows))
         states = self._stats["state_stats"].normalise(self._told_values(seen)[0])
         prompts = [
-            tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
+            tokens_of(self._tokenizer, row["prompt"], state, most, known)
             for row, state in zip(rows, states, strict=True)
         ]
         numbers = self._numbers(rows, seen, states) if reads_numbers(self.config) else ()

@@ -5,14 +5,16 @@ state of an arm are some sixty: with 64 a call has 12 to 16% fewer operations (d
 changes nothing but the order in which sums are made.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from morph_vla.data.transforms import bucketed, cut
+from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Observation, Pi05Config
-from morph_vla.pi05.tokenizer import Tokenizer, prompt_text
+from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, tokenize
 from morph_vla.policies.config import ModelConfig
 from morph_vla.serving.requests import PROMPT
 
@@ -66,6 +68,28 @@ def shortened(observation: Observation, lengths: Mapping[int, str]) -> Observati
     """Its prompts in the shortest of `lengths`, ascending, that holds them all."""
     longest = int(np.sum(observation.token_mask, axis=1).max(initial=0))
     return cut(observation, next(length for length in lengths if length >= longest))
+
+
+def tokens_of(
+    tokenizer: Tokenizer,
+    prompt: str,
+    state: Float[np.ndarray, "j"],
+    most: int,
+    known: Collection[str],
+) -> tuple[Int[np.ndarray, "t"], Bool[np.ndarray, "t"]]:
+    """`tokenizer.tokenize` of a prompt that leaves the state its place. Raises MorphVlaError for another.
+
+    pi0.5's text ends with the state, so what is cut is the state, and a robot would be driven without it.
+    Texts that are `known` from training are cut as they were there.
+    """
+    if prompt not in known:
+        needed = len(tokenizer.encode(prompt_text(prompt, state)))
+        if needed > most:
+            raise MorphVlaError(
+                f"prompt: {needed} tokens with the state behind it, and this policy reads {most}: the state "
+                "would be cut away; say it in fewer words"
+            )
+    return tokenize(tokenizer, prompt, state, most)
 
 
 def _longest(tokenizer: Tokenizer, text: str, values: int) -> int:

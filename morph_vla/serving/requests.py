@@ -136,8 +136,9 @@ def _steps(request: Mapping[str, Any], key: str) -> int | None:
 
 def _session(request: Mapping[str, Any]) -> str:
     """The session's name: a text or a number, also in an array of one, as RoboArena has it."""
-    key = "env_id" if "env_id" in request else "session_id"
-    return _name(_alone(request.get(key, "")), key)
+    key = "env_id" if request.get("env_id") is not None else "session_id"
+    value = _alone(request.get(key))
+    return "" if value is None else _name(value, key)
 
 
 def _name(value: Any, key: str) -> str:

@@ -42,6 +42,10 @@ class WireError(MorphVlaError):
     """A frame that cannot be read or written; its text is one sentence."""
 
 
+class UnsendableError(WireError):
+    """A value that has no place in a frame: nothing was sent."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How large a frame may be, and what is in it."""
@@ -53,25 +57,23 @@ class Limits:
     """Of lists and maps within each other, an array being a map"""
     text_bytes: int = 20_000
     """Of one text"""
-    finite: bool = True
-    """Whether numbers that are not finite are refused"""
 
 
 REQUEST = Limits()
 """What a server reads of strangers."""
-ANSWER = Limits(256 * 2**20, 1_000_000, 32, 2**20, finite=False)
+ANSWER = Limits(256 * 2**20, 1_000_000, 32, 2**20)
 """What a client reads of the server that it chose."""
 
 
 def encode(value: Any) -> bytes:
     """A frame of nested dicts, lists, texts, numbers and NumPy arrays, bit for bit as openpi's client.
 
-    Raises WireError for what has no place in it, such as an array of objects.
+    Raises UnsendableError for what has no place in it, such as an array of objects.
     """
     try:
         return msgpack.packb(value, default=_plain)
     except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(f"this cannot be sent: {reason(error)}") from None
+        raise UnsendableError(f"this cannot be sent: {reason(error)}") from None
 
 
 def decode(frame: bytes, limits: Limits = REQUEST) -> Any:
@@ -136,10 +138,12 @@ def _head(frame: bytes, place: int) -> tuple[str, int, int]:
 def _plain(value: Any) -> Any:
     """A NumPy array or scalar as the map that stands for it."""
     if not isinstance(value, np.ndarray | np.generic):
-        raise WireError(f"a value of type '{_type(value)}' cannot be sent")
+        raise UnsendableError(f"a value of type '{_type(value)}' cannot be sent")
     dtype = value.dtype.str
     if not DTYPES.fullmatch(dtype):
-        raise WireError(f"an array of dtype '{value.dtype}' cannot be sent; numbers and truth values can")
+        raise UnsendableError(
+            f"an array of dtype '{value.dtype}' cannot be sent; numbers and truth values can"
+        )
     if isinstance(value, np.ndarray):
         return {ARRAY: True, b"data": value.tobytes(), b"dtype": dtype, b"shape": value.shape}
     return {SCALAR: True, b"data": value.item(), b"dtype": dtype}
@@ -149,13 +153,13 @@ def _read(value: Any, where: str, limits: Limits) -> Any:
     """A value with arrays in the place of their maps; `where` are the keys that lead to it."""
     if isinstance(value, dict):
         if ARRAY in value:
-            return _finite(_array(value, where, limits), where, limits)
+            return _array(value, where, limits)
         if SCALAR in value:
-            return _finite(_scalar(value, where), where, limits)
+            return _scalar(value, where)
         return {key: _read(item, f"{where}/{_name(key)}".lstrip("/"), limits) for key, item in value.items()}
     if isinstance(value, list):
         return [_read(item, f"{where}[{index}]", limits) for index, item in enumerate(value)]
-    return _finite(value, where, limits) if isinstance(value, float) else value
+    return value
 
 
 def _array(value: dict[Any, Any], where: str, limits: Limits) -> np.ndarray:
@@ -190,13 +194,6 @@ def _dtype(value: dict[Any, Any], where: str) -> np.dtype:
         return np.dtype(name)
     given = f"'{visible(name, 20)}'" if isinstance(name, str) else f"a value of type '{_type(name)}'"
     raise WireError(f"{where or 'the array'}: the dtype is {given}; numbers and truth values are read")
-
-
-def _finite(value: Any, where: str, limits: Limits) -> Any:
-    is_real = isinstance(value, float) or value.dtype.kind == "f"
-    if limits.finite and is_real and not np.isfinite(value).all():
-        raise WireError(f"{where or 'the value'}: not every number is finite")
-    return value
 
 
 def _type(value: Any) -> str:

@@ -52,6 +52,8 @@ def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
         frozen = [path / FROZEN] if (path / FROZEN / METADATA).is_file() else []
         return OrbaxCheckpoint(path, "morph_vla", path / kind, *frozen)
     if (path / "params" / METADATA).is_file():
+        if (path / "averaged").exists():  # ours, copied by half: what is not averaged acts otherwise
+            raise MorphVlaError(f"{path / 'averaged'} is damaged: it has no {METADATA}; copy it again")
         return OrbaxCheckpoint(path, "openpi", path / "params")
     raise MorphVlaError(_strange_folder(path))
 

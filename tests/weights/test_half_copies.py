@@ -67,3 +67,11 @@ def test_of_lerobots_own_files_the_models_numbers_of_heads_are_taken(tmp_path, p
     }
     tensors.write(folder / lerobot.FILE, drafts, {})
     assert len(weights.load(folder, host)[1].loaded) == 51
+
+
+def test_an_average_that_is_half_there_is_not_passed_over(tmp_path, params):
+    """What is not averaged acts otherwise."""
+    folder = weights.save_openpi(tmp_path / "one", params)
+    (folder / "averaged").mkdir()
+    with pytest.raises(MorphVlaError, match=r"one/averaged is damaged: it has no _METADATA; copy it again"):
+        weights.open_checkpoint(folder)
