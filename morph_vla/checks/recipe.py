@@ -7,6 +7,7 @@ images stored in Parquet tables are decoded.
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -72,22 +73,37 @@ def check(recipe: Recipe) -> Report:
     checked: list[Checked] = []
     problems: list[Finding] = []
     rates: dict[str, tuple[float, str]] = {}
+    chosen: list[tuple[Path, dict[int, bool]]] = []
     for index, asked in enumerate(recipe.data.sources):
         key = f"data.datasets.{index}" if recipe.data.datasets else "data"
-        dataset = _dataset(recipe, asked, key, problems)
+        dataset = _dataset(recipe, asked, key, problems, chosen)
         checked.append(dataset)
         fps = dataset.fps
         rate, first = rates.setdefault(dataset.robot, (fps, dataset.dataset)) if fps else (fps, "")
         if rate != fps:
             found = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
             problems.append(problem("rates", dataset.dataset, found))
+    if twice := mixture.held_otherwise(chosen):
+        place, episode = twice
+        found = f"episode {episode} of {chosen[place][0]} is held out by one entry and trained on by another"
+        problems.append(problem("held-out-twice", "data.held_out", found, remedy=mixture.HELD_TWICE))
+    problems += recipe_model.optimizer(recipe)
     problems += [*_space(recipe), *recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
     problems += [*recipe_model.suites(recipe), *recipe_model.memory(recipe)]
     return Report(tuple(checked), in_order(problems))
 
 
-def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) -> Checked:
-    """One dataset of the recipe; what is wrong with it is added to `problems`."""
+def _dataset(
+    recipe: Recipe,
+    asked: Dataset,
+    key: str,
+    problems: list[Finding],
+    chosen: list[tuple[Path, dict[int, bool]]],
+) -> Checked:
+    """One dataset of the recipe; what is wrong with it is added to `problems`.
+
+    Its folder, and which of its episodes are held out, are added to `chosen`.
+    """
     unread = Checked(key, asked.dataset, asked.robot)
     robot = None
     try:
@@ -126,7 +142,9 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
         problems.append(problem("no-cameras", f"{key}.cameras", found))
     if not dataset.version.startswith("v3"):
         problems.append(problem("old-version", str(dataset.root), f"LeRobot {dataset.version}"))
-    held_out = int(mixture.held_out(len(entries), recipe.data.held_out).sum())
+    is_held = mixture.held_out(len(entries), recipe.data.held_out).tolist()
+    chosen.append((dataset.root, {entry.index: held for entry, held in zip(entries, is_held, strict=True)}))
+    held_out = sum(is_held)
     problems += _held_out(recipe.data.held_out, len(entries), held_out, key)
     if rows is not None and robot is not None:
         problems += _values(recipe, asked, robot, dataset, rows, key)

@@ -19,7 +19,7 @@ from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
-from morph_vla.policies.config import StateConfig, reads_numbers
+from morph_vla.policies.config import NearestConfig, StateConfig, reads_numbers
 from morph_vla.recipes.keys import Recipe
 from morph_vla.suites.environment import load_tasks
 from morph_vla.suites.suite import Suite
@@ -54,6 +54,13 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
         text = f"{source}: {misfit.found}"
         yield problem("weights", "weights", text, subject=(str(number),), remedy=remedy)
+
+
+def optimizer(recipe: Recipe) -> Iterator[Finding]:
+    """A warm-up that no step comes after."""
+    warmup, steps = recipe.optimizer.warmup, recipe.training.steps
+    if warmup >= steps and not isinstance(recipe.model, NearestConfig):  # which learns nothing
+        yield problem("warmup", "optimizer.warmup", f"{warmup} of {steps} steps: the rate only rises")
 
 
 def memory(recipe: Recipe) -> Iterator[Finding]:

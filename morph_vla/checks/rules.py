@@ -55,6 +55,8 @@ RULES: dict[str, tuple[Severity, str]] = {
     "no-cameras": ("warning", "name them with `cameras`; without one the policy is blind"),
     "old-version": ("note", "training converts it to v3.0 once, with LeRobot's converter"),
     "nothing-left": ("error", "no episode is left to train on: lower it, or record more"),
+    "held-out-twice": ("error", VARIES),
+    "warmup": ("warning", "lower it, or train longer"),
     "nothing-held-out": ("warning", "this dataset will have no held-out loss: raise it to have one"),
     "statistics": ("error", "`morph-vla stats RECIPE --output FILE` writes such a file"),
     # its values

@@ -76,10 +76,10 @@ def show(kind: str, load: Load, count: Count | None, arguments: argparse.Namespa
 
 
 def _text(kind: str, arguments: argparse.Namespace, loaded: Any) -> Iterator[str]:
-    import yaml
+    from morph_vla.files import typed_yaml
 
     def as_yaml(value: Any) -> str:
-        return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip()
+        return typed_yaml.dump(value).rstrip()
 
     # RECIPE@TABLE.ROW is a variant of a recipe, SUITE:TASK a task of a suite.
     base, *variant = [arguments.name] if Path(arguments.name).is_file() else re.split("[@:]", arguments.name)

@@ -8,8 +8,9 @@ The interleaving is ours: grain's `mix` rounds the shares to a percent of the sm
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -166,6 +167,27 @@ def shared(episodes: Sequence[int], share: float | int) -> tuple[int, ...]:
         return tuple(episodes)
     marks = held_out(max(episodes, default=-1) + 1, share, "share")
     return tuple(index for index in episodes if marks[index])
+
+
+HELD_TWICE = (
+    "which are held out goes by their places among the chosen: give both entries the same episodes or "
+    "different ones, or held_out: 0"
+)
+
+
+def held_otherwise(chosen: Iterable[tuple[Path, Mapping[int, bool]]]) -> tuple[int, int] | None:
+    """(place, episode): the first that an entry of a mixture trains on and one before it holds out, or so.
+
+    `chosen` are each entry's dataset and which of its episodes are held out. One folder may be spelled in
+    two ways.
+    """
+    known: dict[Path, dict[int, bool]] = {}
+    for place, (folder, episodes) in enumerate(chosen):
+        before = known.setdefault(folder.resolve(), {})
+        for episode, is_held in episodes.items():
+            if before.setdefault(episode, is_held) != is_held:
+                return place, episode
+    return None
 
 
 def held_out(episodes: int, share: float, salt: str = "") -> Bool[np.ndarray, "e"]:

@@ -93,6 +93,10 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
 
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around a word that `_Loader`, or YAML 1.1, reads as something else."""
+
+
 for _tag, _pattern, _first in (
     ("null", r"^(~|null|Null|NULL|)$", ["~", "n", "N", ""]),
     ("bool", r"^(true|True|TRUE|false|False|FALSE)$", list("tTfF")),
@@ -101,7 +105,13 @@ for _tag, _pattern, _first in (
     ("float", r"^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$", list("-+.")),
     ("float", r"^-?Infinity$", list("-I")),  # as Python's json writes it: a run's recipe is read back
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+    for _kind in (_Loader, _Dumper):
+        _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+
+def dump(value: object) -> str:
+    """The YAML of a plain value, in its order, which `read` reads back as it is."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 @functools.lru_cache(16)

@@ -164,6 +164,7 @@ SIZES = (
     "action_dim", "horizon", "max_tokens",
 )  # fmt: skip
 """Keys of a model, each at least 1"""
+MOST = 2**31  # an array's axis has fewer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,9 +202,14 @@ class Pi05Config:
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that do not fit together."""
-        for key in SIZES:
-            if operator.attrgetter(key)(self) < 1:
-                raise ConfigError(f"model.{key}: must be at least 1, not {operator.attrgetter(key)(self)}")
+        for key, least in {**dict.fromkeys(SIZES, 1), "environment": 0}.items():
+            size = operator.attrgetter(key)(self)
+            if not least <= size < MOST:
+                limit = f"at least {least}" if size < least else "below 2**31"
+                raise ConfigError(f"model.{key}: must be {limit}, not {size}")
+        if len(set(self.cameras)) < len(self.cameras) or not all(self.cameras):
+            listed = ", ".join(map(repr, self.cameras))
+            raise ConfigError(f"model.cameras: {listed}; expected names, each once")
         for whole, size, part, divisor in (
             ("image_size", self.image_size, "vit.patch", self.vit.patch),
             ("vit.width", self.vit.width, "vit.heads", self.vit.heads),
@@ -220,8 +226,6 @@ class Pi05Config:
             raise ConfigError(f"model.head_dim: {self.head_dim} must be even, for rotary positions")
         if self.expert.width % 2:
             raise ConfigError(f"model.expert.width: {self.expert.width} must be even, for the time embedding")
-        if self.environment < 0:
-            raise ConfigError(f"model.environment: must be at least 0, not {self.environment}")
         if self.image_tokens is not None:
             if not self.cameras:
                 raise ConfigError("model.image_tokens: has no effect without model.cameras")

@@ -65,7 +65,8 @@ OF_ALL = ("by", "held_out", "frames", "workers", "statistics", "degenerate", "sp
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Recipe:
     """Read and check the recipe called `name` (or the file at that path), or a variant of it: `name@variant`.
 
-    Raises ConfigError with every problem, each with the nearest valid key or variant.
+    Raises ConfigError with every problem, each with the nearest valid key or variant, and for an override
+    that would take back what the variant sets.
     """
     base, variant = ablations.split(name, folders)
     path = dropin.find("recipes", base, folders)
@@ -73,13 +74,32 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     if variant:
         lists = [change for change in overrides if change.partition("=")[0] == "data.datasets"]
         others = [change for change in overrides if change not in lists]
-        recipe = typed_yaml.read(path, Recipe, [*lists, *changes_of(base, variant, recipe), *others])
+        changes = changes_of(base, variant, recipe)
+        _check_beside(f"{base}@{variant}", changes, others)
+        recipe = typed_yaml.read(path, Recipe, [*lists, *changes, *others])
     check(recipe, str(path))
     with _said_of(str(path)):
         _check_heard(recipe, overrides)
         _check_used(recipe)
         _check_names(recipe)
     return recipe
+
+
+def _check_beside(name: str, changes: Sequence[str], others: Sequence[str]) -> None:
+    """Raise ConfigError for an override that would make another variant of this one, under its name."""
+    for other in others:
+        key = other.partition("=")[0].strip()
+        for change in changes:
+            ours, _, value = change.partition("=")
+            if value == "null" and key.startswith(f"{ours}."):
+                raise ConfigError(
+                    f"override '{other}': {name} has {ours}: null, and no keys in it; leave it out"
+                )
+            if ours.startswith(f"{key}."):
+                raise ConfigError(
+                    f"override '{other}' replaces {ours}, which {name} sets; give the keys below {key}, each "
+                    "with its value"
+                )
 
 
 def changes_of(base: str, variant: str, recipe: Recipe) -> list[str]:

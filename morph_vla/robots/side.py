@@ -29,11 +29,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files.plain import infinite, to_plain
-from morph_vla.files.typed_yaml import ByShape
+from morph_vla.files.typed_yaml import ByShape, dump
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import DRIVEN, follow
@@ -172,7 +170,7 @@ def side_text(side: Side) -> str:
     """The YAML of a side file: what differs from the defaults, to be read back as it is."""
     keys = [field.name for field in fields(Side) if getattr(side, field.name) != getattr(Side(), field.name)]
     plain = {key: to_plain(getattr(side, key)) for key in keys}
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
+    return dump(plain)
 
 
 def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[Finding, ...]:

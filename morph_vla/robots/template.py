@@ -124,7 +124,7 @@ def _others(robot: Robot) -> Iterator[str]:
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
-_KEYWORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+_KEYWORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "infinity"}
 
 
 def _word(name: str) -> str:

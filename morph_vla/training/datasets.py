@@ -95,18 +95,17 @@ def check_there(recipe: Recipe, fetch: bool = True) -> None:
 
 def _check_held_out(parts: Sequence[Part]) -> None:
     """Raise MorphVlaError where an episode that one entry holds out is trained on by another entry."""
-    of_dataset: dict[str, dict[int, bool]] = {}
+    chosen = []
     for part in parts:
         recordings, held = part.recordings, {*part.held_rows.tolist()}
-        known = of_dataset.setdefault(str(part.asked.dataset), {})
-        for entry, start in zip(recordings.entries, recordings.starts, strict=True):
-            is_held = int(start) in held
-            if known.setdefault(entry.index, is_held) != is_held:
-                raise MorphVlaError(
-                    f"data.held_out: episode {entry.index} of {part.asked.dataset} is held out by one entry "
-                    "and trained on by another: which are held out goes by their places among the chosen; "
-                    "give both entries the same episodes or different ones, or held_out: 0"
-                )
+        starts = zip(recordings.entries, recordings.starts, strict=True)
+        chosen.append((recordings.root, {entry.index: int(start) in held for entry, start in starts}))
+    if twice := mixture.held_otherwise(chosen):
+        place, episode = twice
+        raise MorphVlaError(
+            f"data.held_out: episode {episode} of {parts[place].asked.dataset} is held out by one entry and "
+            f"trained on by another: {mixture.HELD_TWICE}"
+        )
 
 
 def _part(recipe: Recipe, asked: Dataset) -> Part:

@@ -4,6 +4,7 @@ import dataclasses
 
 from recipe_checks import check_sentences, once, recipe_of
 
+from morph_vla.checks.recipe import check
 from morph_vla.checks.recipe_model import suites
 from morph_vla.recipes.keys import Data, Dataset
 from morph_vla.training import memory
@@ -25,6 +26,35 @@ def test_more_joints_than_the_model_has_room_for(write):
         lines,
         r"error: model\.morphology\.max_joints: robot 'so101' has 6 joints, the model room for 5; raise it",
     )
+
+
+def test_a_warm_up_that_no_step_comes_after(write):
+    root = write()
+    words = r"warning: optimizer\.warmup: 7 of 7 steps: the rate only rises; lower it, or train longer"
+    assert once(check_sentences(root, "training.steps=7", "optimizer.warmup=7"), words)
+    assert check_sentences(root, "training.steps=7", "optimizer.warmup=6") == []
+
+
+def test_what_one_entry_holds_out_and_another_trains_on(write):
+    """Also where one folder is spelled in two ways."""
+    root = write()
+    recipe = recipe_of(root)
+    first = recipe.data.sources[0]
+    later = dataclasses.replace(first, dataset=f"{root}/../{root.name}/", episodes=(1, 2, 3, 4))
+
+    def problems(*entries: Dataset) -> list[str]:
+        data = dataclasses.replace(recipe.data, dataset="", robot="", cameras={}, datasets=entries)
+        return [
+            str(p) for p in check(dataclasses.replace(recipe, data=data)).problems if p.severity == "error"
+        ]
+
+    words = (
+        r"error: data\.held_out: episode \d of .* is held out by one entry and trained on by another; which "
+        r"are held out goes by their places among the chosen: give both entries the same episodes or "
+        r"different ones, or held_out: 0"
+    )
+    assert once(problems(first, later), words)
+    assert problems(first, dataclasses.replace(later, episodes=())) == []
 
 
 def test_weights_and_tokenizer_that_are_not_there(write, tmp_path, monkeypatch):

@@ -393,3 +393,40 @@ def test_layers_are_names_with_keys(recipe, text):
 def test_a_file_without_layers_has_none(recipe):
     assert typed_yaml.layers(recipe("name: base"), "tasks") == ()
     assert typed_yaml.layers(recipe("- 1"), "tasks") == ()
+
+
+ODD_WORDS = [
+    "1e3",
+    "2E5",
+    "1e-4",
+    "-1e4",
+    "Infinity",
+    "-Infinity",
+    ".inf",
+    "on",
+    "yes",
+    "0x1F",
+    "010",
+    "~",
+    "",
+]
+
+
+@dataclass(frozen=True)
+class Kept:
+    words: tuple[str, ...] = ()
+    numbers: tuple[float, ...] = ()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(ODD_WORDS) | st.text(st.characters(codec="ascii", min_codepoint=32), max_size=7)
+    ),
+    st.lists(st.floats(allow_nan=False)),
+)
+def test_what_is_written_is_read_back_as_it_is(tmp_path_factory, words, numbers):
+    kept = Kept(tuple(words), tuple(numbers))
+    path = tmp_path_factory.mktemp("kept") / "kept.yaml"
+    path.write_text(typed_yaml.dump(to_plain(kept)), "utf-8")
+    assert typed_yaml.read(path, Kept) == kept

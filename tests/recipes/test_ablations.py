@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import pytest
@@ -88,6 +89,28 @@ def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run)
     status, out, _ = run("recipes show panda_demo@table1.baseline")
     assert status == 0
     assert "morphology: null" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "words"),
+    [
+        (
+            "panda_demo@table1.baseline",
+            "model.morphology.max_joints=8",
+            "panda_demo@table1.baseline has model.morphology: null, and no keys in it; leave it out",
+        ),
+        (
+            "panda_demo@table1.tokens",
+            "model.morphology={max_joints: 8}",
+            "replaces model.morphology.chunks, which panda_demo@table1.tokens sets; give the keys below ",
+        ),
+    ],
+)
+def test_no_override_makes_another_variant_of_it_under_its_name(name, override, words):
+    """A whole comparison would be wrong without a trace: the baseline had the paper's best plugin."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        config.load(name, [override])
+    assert config.load("panda_demo", [override]).model.morphology is not None
 
 
 def test_a_recipe_whose_name_has_the_mark_is_a_recipe(tmp_path):
