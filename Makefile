@@ -18,6 +18,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
+export URDF
 .PHONY: help setup lanes demo arm demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
 	lint format types bench gpu clean clean-all
 
@@ -31,8 +32,10 @@ demo: setup ## from a URDF to a success rate with an interval, on 2 CPU cores; A
 	@$(BIN)/morph-vla demo $(ARGS)
 
 arm: setup ## your arm by its URDF alone, from pictures, filmed, in half a minute; URDF=~/Downloads/my_arm.urdf
-	@urdf=$(URDF); test -f "$$urdf" || { echo "make arm URDF=~/Downloads/my_arm.urdf" >&2; exit 2; }; \
-		$(BIN)/morph-vla demo --zero-shot --poses-from poses-exterior --robot "$$urdf" -o "runs/$$(basename "$$urdf" .urdf)" $(ARGS)
+	@urdf="$$URDF"; case "$$urdf" in "~/"*) urdf="$$HOME/$${urdf#??}";; esac; name=$$(basename "$$urdf"); \
+		test -n "$$urdf" || { echo "make arm URDF=~/Downloads/my_arm.urdf" >&2; exit 2; }; \
+		test -f "$$urdf" || { echo "make arm: no such file: $$urdf" >&2; exit 2; }; \
+		$(BIN)/morph-vla demo --zero-shot --poses-from poses-exterior --robot "$$urdf" -o "runs/$${name%.*}" $(ARGS)
 
 demo-clean: ## remove what the demo left
 	rm -rf $(DEMO)

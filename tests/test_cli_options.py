@@ -1,5 +1,7 @@
 """An option that is none, as users of openpi and LeRobot type it; a verb's own examples."""
 
+from pathlib import Path
+
 import pytest
 
 from morph_vla.cli import build_parser
@@ -58,3 +60,32 @@ def test_a_verb_shows_its_own_examples(run):
     assert len(examples) == 3
     assert all(line.startswith("  morph-vla robots add ") for line in examples)
     assert len(run("robots --help")[1].partition("examples:\n")[2].splitlines()) > 3
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("record x --output=~/demos", "output"),
+        ("train x --output=~/demos", "output"),
+        ("report ~/demos", "folders"),
+        ("stats x --output=~/demos", "output"),
+        ("robots add x --to=~/demos", "to"),
+        ("robots draw x --output=~/demos", "output"),
+        ("suites new x --output=~/demos", "output"),
+        ("eval x --suite y -o z --against=~/demos", "against"),
+        ("merge ~/demos -o x", "parts"),
+    ],
+)
+def test_a_tilde_is_the_home_folder_where_the_shell_leaves_it(monkeypatch, tmp_path, line, name):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = line.split()
+    given = getattr(build_parser(words[0]).parse_args(words), name)
+    assert given in (tmp_path / "demos", [tmp_path / "demos"])
+
+
+def test_a_folder_to_search_may_be_in_the_home_folder(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    assert run("robots list --folder=~/mine")[0] == 0
+    assert run("robots list --folder=~/none")[2] == "error: no such folder: ~/none\n"
+    assert not Path("~").exists()

@@ -53,7 +53,9 @@ def test_add_never_replaces(run, folder, arm):
     assert "hides" not in out
     out = run(f"robots add {arm} --name panda")[1]  # the package has one
     assert "warning: from here 'panda' is now this robot and hides " in out
-    assert "urdf_descriptors/panda.urdf; see --name\n" in out
+    words = "also for the\n         suites and recipes that name it; `--name` gives it another name\n"
+    assert out.endswith(f"urdf_descriptors/panda.urdf, {words}")
+    assert run(f"robots add {arm} --name panda")[1].endswith(words)  # said again, though nothing is written
     out = run(f"robots add {arm} --name so101 --to elsewhere")[1]  # a folder in which no name is sought
     assert "warning: from here 'so101' is still " in out
     assert "urdf_descriptors/so101.urdf, not this robot; see --name\n" in out

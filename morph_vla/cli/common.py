@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from morph_vla.cli import options as unknown
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.dropin import add_to_path
+from morph_vla.files.home import expanded
 
 MOST_ROWS = 1_000_000  # of a suite's table: all before the last one asked for are drawn
 
@@ -62,7 +63,12 @@ class Parser(argparse.ArgumentParser):
 def add(
     parser: argparse.ArgumentParser, names: str, about: str, metavar: str | None = None, **more: Any
 ) -> None:
-    """An argument (`recipe`), an option (`-o --output`), or without a `metavar` a flag (`--json`)."""
+    """An argument (`recipe`), an option (`-o --output`), or without a `metavar` a flag (`--json`).
+
+    In a path (`type=Path`) a `~` is the home folder: shells leave it as it is in `--output=~/demos`.
+    """
+    if more.get("type") is Path:
+        more["type"] = expanded
     if metavar is None:
         more["action"] = "store_true"
     else:
@@ -103,9 +109,9 @@ def search(folders: Sequence[str]) -> Sequence[str]:
     Raises MorphVlaError for one that is not there.
     """
     for folder in reversed(folders):
-        if not Path(folder).is_dir():
+        if not expanded(folder).is_dir():
             raise MorphVlaError(f"no such folder: {folder}")
-        add_to_path(Path(folder))
+        add_to_path(expanded(folder))
     return folders
 
 

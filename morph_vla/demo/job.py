@@ -222,6 +222,11 @@ def _arm(source: Path, folder: Path) -> AbstractContextManager[str | Path]:
     is_name = str(source) == source.name and not source.suffix and not source.is_file()
     if is_name:
         return adding.completed(str(source))
+    there = folder / "urdf_descriptors" / f"{source.stem}.urdf"
+    if there.is_file() and source.is_file() and there.read_bytes() != source.read_bytes():
+        raise MorphVlaError(
+            f"{folder} is of another arm: {there} is not {source}; choose another folder (-o), or remove it"
+        )
     return adding.only_if_used(source, "", folder / "urdf_descriptors")
 
 

@@ -62,12 +62,12 @@ def of_zero_shot(
     head = ["task", "successes", "", "95% Wilson", "median time to success"]
     yield from table(head, [[name, *_measured(rates)] for name, rates in groups], right=range(1, 5))
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
-    home = shlex.quote(str(page.parent))
+    home, named = shlex.quote(str(page.parent)), shlex.quote(suite)
     seen = f" --poses-from {shlex.quote(poses_from)}" if poses_from else ""
     served, sent = "", "it is told poses of objects"
     if poses_from:
-        served, sent = f"{seen} --suite {suite}", "it is sent the camera's picture"
-    again = f"{prefix}morph-vla eval {source}", f"--suite {suite} --noise 0"
+        served, sent = f"{seen} --suite {named}", "it is sent the camera's picture"
+    again = f"{prefix}morph-vla eval {source}", f"--suite {named} --noise 0"
     others = (
         (
             f"{again[0]} {OTHER_LOOKS} {again[1]}{seen} -o {home}/looks",
@@ -85,7 +85,7 @@ def of_zero_shot(
             f"the same policy for a robot's client, over openpi's protocol; {sent}",
         ),
         (
-            f"{prefix}morph-vla record {suite} 'cameras={{}}' -o {home}/dataset",
+            f"{prefix}morph-vla record {named} 'cameras={{}}' -o {home}/dataset",
             "demonstrations of this arm, to go on training with",
         ),
         (f"morph-vla demo --robot another_arm.urdf --zero-shot{seen} -o runs/another_arm", "another arm"),
@@ -165,7 +165,7 @@ def next_commands(
     values = " ".join([*overrides, f"data.dataset={home}/dataset", change])
     return [
         (
-            f"{prefix}morph-vla eval {home}/train/checkpoints/{step} --suite {suite}"
+            f"{prefix}morph-vla eval {home}/train/checkpoints/{step} --suite {shlex.quote(suite)}"
             f" --episodes {episodes}:{2 * episodes}{noise} -o {home}/eval/fresh",
             "the same policy from initial states that nobody has seen yet",
         ),

@@ -35,13 +35,14 @@ class Made:
         registered = available("suites").get(stem)
         is_it = registered is not None and registered.resolve() == self.path.resolve()
         name = shlex.quote(stem if is_it else str(self.path))
+        home = shlex.quote(f"runs/{stem}")
         area = f"{2 * field.depth:.2g} x {2 * field.width:.2g} m of a table"
         lines = [
             f"wrote {self.path}: {area}, objects {scale:.2g} times those of a Panda",
             *(f"  {done}" for done in self.kept),
             *(f"  left out: {done}" for done in self.dropped),
             f"\nnext: `morph-vla suites check {name}`, then `morph-vla record {name} -o runs/demos`",
-            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o runs/{stem}`",
+            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o {home}`",
         ]
         return "\n".join(lines)
 

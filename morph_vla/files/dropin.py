@@ -37,7 +37,7 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
         raise MorphVlaError(f"no such kind of file '{kind}'{nearest(kind, KINDS)} ({', '.join(KINDS)})")
     folder, _ = KINDS[kind]
     for path in folders:
-        if not Path(path).is_dir():
+        if not expanded(path).is_dir():
             raise MorphVlaError(f"no such folder: {path}")
     entries = [*folders, *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
     given = [path for path in map(_known, entries) if path is not None]
@@ -85,9 +85,14 @@ def available(kind: str, folders: Sequence[Path | str] = ()) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for folder in search_path(kind, folders):
         for path in folder.glob(f"*{KINDS[kind][1]}"):
-            if path.is_file() and not path.name.startswith("."):
+            if path.is_file() and not path.name.startswith(".") and not _is_side_file(path):
                 files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
+
+
+def _is_side_file(path: Path) -> bool:
+    """Whether it is a robot's: no recipe and no suite, in a folder that holds all three."""
+    return path.suffix == ".yaml" and path.with_suffix(".urdf").is_file()
 
 
 def about(path: Path) -> str:

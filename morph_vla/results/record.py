@@ -24,7 +24,7 @@ from morph_vla.results.values import Real, integer, listing, mapping, number, re
 from morph_vla.wording import count, span
 
 FILE_NAME = "record.json"
-SHARED = f"evaluations/*/{FILE_NAME}"  # in a repository that `morph-vla push` wrote
+BELOW = ("evaluations", "eval")  # in a repository that `morph-vla push` wrote; in a demo's, `--zero-shot`
 SCHEMA = 3
 SCHEMAS = (1, 2, 3)
 KINDS = ("evaluation", "demo")
@@ -330,17 +330,18 @@ def read(given: Path) -> Record:
 
 
 def load(given: Path) -> Record | Study:
-    """Whatever record is in the folder, or the file, `given`; of a shared checkpoint, its evaluation.
+    """Whatever record is in the folder, or the file, `given`; of a shared checkpoint, or of a demo without a
+    study, its evaluation.
 
     Raises MorphVlaError, one sentence, where there is none, it cannot be read, or it is no record.
     """
     path = given / FILE_NAME if given.is_dir() else given
-    shared = sorted(given.glob(SHARED)) if given.is_dir() and not path.exists() else []
-    if len(shared) > 1:
-        names = ", ".join(str(folder.parent.relative_to(given)) for folder in shared)
-        raise MorphVlaError(f"{given} holds several evaluations; name one of {names}")
-    if shared:
-        path = shared[0]
+    if given.is_dir() and not path.exists():
+        below = sorted(file for place in BELOW for file in given.glob(f"{place}/*/{FILE_NAME}"))
+        if len(below) > 1:
+            names = ", ".join(str(file.parent.relative_to(given)) for file in below)
+            raise MorphVlaError(f"{given} holds several evaluations; name one of {names}")
+        path = below[0] if below else path
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

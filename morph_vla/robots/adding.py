@@ -16,7 +16,7 @@ from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
-from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available, check_name
+from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available, check_name, search_path
 from morph_vla.files.home import expanded
 from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
@@ -86,8 +86,8 @@ def add(
     complete = examination.text is not None and robot.side.grippers
     text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
-    there = available("robots").get(target.stem)
-    hides = there if there and there.resolve() != target.resolve() else None
+    places = (place / target.name for place in search_path("robots"))
+    hides = next((file for file in places if file.is_file() and file.resolve() != target.resolve()), None)
     files, side_path = {target: data}, target.with_suffix(".yaml")
     if side or write_side or chosen:
         files[side_path] = text.encode()
@@ -161,10 +161,6 @@ def _lines(added: Added) -> Iterator[str]:
         yield f"{target} is already there, the same"
     if more := choose.too_many(robot.urdf, robot.names):
         yield f"\n{more}"
-    if added.hides and added.is_used:
-        yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}; see --name"
-    elif added.hides:
-        yield f"\nwarning: from here '{target.stem}' is still {added.hides}, not this robot; see --name"
     if added.kept:
         warning = "\nwarning: " if target in added.written else ""
         yield f"{warning}{added.kept} was there before, and is this robot's side file"
@@ -174,6 +170,11 @@ def _lines(added: Added) -> Iterator[str]:
     name = shlex.quote(target.stem)
     yield f"\nnext: `morph-vla robots draw {name}`, and look at the picture; then"
     yield f"      `morph-vla robots check {name} --episode YOUR_DATASET`"
+    if added.hides and added.is_used:
+        yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}, also for the"
+        yield "         suites and recipes that name it; `--name` gives it another name"
+    elif added.hides:
+        yield f"\nwarning: from here '{target.stem}' is still {added.hides}, not this robot; see --name"
 
 
 def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:

@@ -47,7 +47,8 @@ def _grippers(robot: Robot) -> Iterator[str]:
     names = _guessed(robot)
     if not names:
         yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
-        yield from _attached(robot)
+        if line := attached(robot):
+            yield f"# {line}  # one of ours"
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
     yield "#                         # (a guess; LeRobot's arms record 100 open, 0 closed)"
@@ -84,17 +85,18 @@ def _closes_upwards(robot: Robot, name: str) -> bool:
     return bool(apart[1] < NEARER * apart[0])
 
 
-def _attached(robot: Robot) -> Iterator[str]:
-    """A gripper of ours, for an arm without a hand."""
+def attached(robot: Robot) -> str:
+    """The line of a side file that gives a gripper of ours to an arm without a hand; "" for another."""
     try:
         arm = limb.find(robot.urdf)
         gripper = limb.propose(arm).gripper
     except MorphVlaError:  # no arm, or too short a one for a gripper
-        return
-    if arm.hand == "none" and isinstance(gripper, Attached):
-        approach = ", ".join(f"{value:g}" for value in gripper.approach)
-        size = f"approach: [{approach}], opening: {gripper.opening:g}"
-        yield f"# gripper: {{attach: parallel_jaw, link: {_word(gripper.link)}, {size}}}  # one of ours"
+        return ""
+    if arm.hand != "none" or not isinstance(gripper, Attached):
+        return ""
+    approach = ", ".join(f"{value:g}" for value in gripper.approach)
+    size = f"approach: [{approach}], opening: {gripper.opening:g}"
+    return f"gripper: {{attach: parallel_jaw, link: {_word(gripper.link)}, {size}}}"
 
 
 def _others(robot: Robot) -> Iterator[str]:

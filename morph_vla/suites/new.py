@@ -12,6 +12,7 @@ from morph_vla.robots import Robot, bodies, inertia, reach
 from morph_vla.robots.geometry import Transform
 from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.parallel_jaw import FINGER, PALM, PANDA_OPENING, TCP, TCP_AHEAD
+from morph_vla.robots.template import attached
 from morph_vla.suites import workspace
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.objects import ObjectSpec
@@ -166,9 +167,10 @@ def tool_of(robot: Robot) -> Tool:
     """
     names = [joint.name for joint in robot.joints if joint.is_gripper]
     if not names:
+        ours = attached(robot) or "gripper: {attach: parallel_jaw, link: ...}"
         raise MorphVlaError(
             f"{robot.name}: no gripper: say in its side file which joint closes, or attach one of ours"
-            " (gripper: {attach: parallel_jaw, link: ...}); without a side file `suites new` proposes one"
+            f" (`{ours}`); without a side file `suites new` proposes one"
         )
     if FINGER in names:
         ends = robot.side.grippers[FINGER]

@@ -12,6 +12,7 @@ from morph_vla.demo import ARMS, AS_IT_IS, NO_BASE, job, words
 from morph_vla.demo.settings import WITHOUT_TRAINING
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote
+from morph_vla.results import record as records
 from morph_vla.robots.text import urdf_text
 
 
@@ -139,3 +140,34 @@ def test_from_pictures_it_is_driven_too(folder, run):
     assert record["policy"]["poses_from"] == "poses-exterior"
     assert sum(trial["success"] for trial in record["trials"]) >= 6
     assert (target / "report.html").exists()
+
+
+def test_another_arm_of_the_same_file_name_is_of_another_folder(folder, monkeypatch):
+    """An edited URDF too: `demo` gives no other name, so the sentence names what can be done."""
+    monkeypatch.setenv("MORPH_VLA_PATH", "")  # to be as it was: a demo searches its folder
+    there, arm = folder / "x/urdf_descriptors/model.urdf", folder / "model.urdf"
+    there.parent.mkdir(parents=True)
+    there.write_text("<robot/>")
+    arm.write_text(urdf_text(robots.load("panda").urdf))
+    words = (
+        rf"x is of another arm: .*model\.urdf is not {re.escape(str(arm))}; choose another folder \(-o\), or"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        job.act(folder / "x", job.Settings(robot=arm, zero_shot=True))
+    assert there.read_text() == "<robot/>"
+
+
+def test_what_comes_next_can_be_pasted_for_a_name_with_a_space(folder):
+    record = made_up("zero-shot", None, {"cube": 4}, episodes=5, suite="my arm")
+    lines = "\n".join(words.of_zero_shot(record, folder / "my x/report.html", ARMS, "my arm"))
+    assert "morph-vla record 'my arm' 'cameras={}' -o " in lines
+    assert "my arm'" in lines.replace("--robot 'my arm'", "")
+
+
+def test_the_record_of_a_demo_without_training_is_found_in_its_folder(folder):
+    record = made_up("zero-shot", None, {"cube": 4}, episodes=5, suite="arm")
+    records.write(record, folder / "x/eval/zero-shot/record.json")
+    assert records.read(folder / "x").policy.label == record.policy.label
+    records.write(record, folder / "x/eval/looks/record.json")
+    with pytest.raises(MorphVlaError, match="several evaluations; name one of eval/looks, eval/zero-shot"):
+        records.read(folder / "x")

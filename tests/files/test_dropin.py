@@ -50,6 +50,17 @@ def test_a_folder_is_searched_once_and_hidden_files_are_not_registered(places):
     assert ours == ["a", "b"]
 
 
+def test_a_robots_side_file_is_no_suite_and_no_recipe(places):
+    """`robots vary` and others put all three into one folder."""
+    for name in ("arm.urdf", "arm.yaml", "other.yaml"):
+        (places / "loose" / name).write_text("")
+    (places / "here/configs/arm.yaml").write_text("")
+    assert dropin.available("recipes", [places / "loose"])["arm"] == places / "here/configs/arm.yaml"
+    assert dropin.available("suites", [places / "loose"]).keys() >= {"other"}
+    assert "arm" not in dropin.available("suites", [places / "loose"])
+    assert dropin.find("robots", "arm", [places / "loose"]) == places / "loose/arm.urdf"
+
+
 def test_the_shipped_folders_are_found_from_anywhere(places):
     assert "panda" in dropin.available("robots")
     assert dropin.find("robots", "panda").name == "panda.urdf"

@@ -115,6 +115,17 @@ def test_an_arm_that_cannot_is_told_why():
     bare = robots.build(panda.urdf, Side(joints=panda.names[:7]), Path("bare.urdf"))
     with pytest.raises(MorphVlaError, match=r"^bare: no gripper: say in its side file which joint closes"):
         new.plan(bare)
+    arm_alone = replace(
+        panda.urdf,
+        joints=tuple(joint for joint in panda.urdf.joints if joint.name in panda.names[:7]),
+        links=tuple(link for link in panda.urdf.links if link.name in {f"panda_link{i}" for i in range(8)}),
+    )
+    alone = robots.build(arm_alone, Side(joints=panda.names[:7]), Path("alone.urdf"))
+    ours = r"`gripper: \{attach: parallel_jaw, link: panda_link7, approach: \[[-\d., ]+\], opening: [\d.]+\}`"
+    with pytest.raises(
+        MorphVlaError, match=rf"^alone: no gripper: .* one of ours \({ours}\); without a side"
+    ):
+        new.plan(alone)
     turns = (
         r"^so101: the gripper's joint 'gripper' turns, and a URDF does not say where it takes hold; attach"
     )
