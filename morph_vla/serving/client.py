@@ -128,8 +128,8 @@ class _Protocol:
         if not isinstance(metadata, dict):
             raise ServerError(f"{self.address} does not speak openpi's protocol: no metadata came first")
         before = self._metadata
-        said = [key for key in SAME if before.get(key) is not None and metadata.get(key) is not None]
-        if other := [key for key in said if before[key] != metadata[key]]:
+        shared = [key for key in SAME if before.get(key) is not None and metadata.get(key) is not None]
+        if other := [key for key in shared if before[key] != metadata[key]]:
             raise ServerError(
                 f"{self.address} serves another policy than before, with another {', '.join(other)}; make a "
                 "client anew to go on with it"
