@@ -80,14 +80,15 @@ def tokens_of(
     """`tokenizer.tokenize` of a prompt that leaves the state its place. Raises MorphVlaError for another.
 
     pi0.5's text ends with the state, so what is cut is the state, and a robot would be driven without it.
-    Texts that are `known` from training are cut as they were there.
+    A text is refused in every state or in none, not in the middle of an episode. Texts that are `known` from
+    training are cut as they were there.
     """
     if prompt not in known:
-        needed = len(tokenizer.encode(prompt_text(prompt, state)))
+        needed = _longest(tokenizer, prompt, len(state))
         if needed > most:
             raise MorphVlaError(
-                f"prompt: {needed} tokens with the state behind it, and this policy reads {most}: the state "
-                "would be cut away; say it in fewer words"
+                f"prompt: up to {needed} tokens with the state behind it, and this policy reads {most}: the "
+                "state would be cut away; say it in fewer words"
             )
     return tokenize(tokenizer, prompt, state, most)
 
