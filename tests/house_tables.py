@@ -125,7 +125,7 @@ PUBLIC = {
     "kinematics markup mjcf parallel_jaw reach records robot screws side standpoint template text tool",
     "serving": "activations bounds carried history inside keys policy remote requests server settings trials",
     "sharing": "push",
-    "suites": "begin environment new objects shapes suite variation",
+    "suites": "begin environment new objects on_robot shapes suite tasks variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured memory part "
     "progress restoring sharding source statistics step trackers",
     "perception": "drawing fitting frames measuring",

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from morph_vla import process
+from morph_vla import process, robots
 from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
@@ -21,6 +21,7 @@ from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.intervals import Interval, wilson
 from morph_vla.results.statistics import percent
+from morph_vla.suites import on_robot
 from morph_vla.suites.suite import Suite
 from morph_vla.termination import ending_workers
 
@@ -119,6 +120,7 @@ def check(
     count = suite.episodes if episodes is None else episodes
     if count < 1:
         raise MorphVlaError(f"--episodes must be at least 1, not {count}")
+    on_robot.check(suite, robots.load(suite.robot))
     engines.check(engine)
     size = min(parallel, count) if engines.lockstep(engine) else CHUNK
     chunks = [range(first, min(first + size, count)) for first in range(0, count, size)]

@@ -33,6 +33,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import taken, write_text
 from morph_vla.results.modes import label, modes
+from morph_vla.suites import on_robot
 from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
 from morph_vla.wording import count
@@ -167,6 +168,9 @@ def layout(task: Task) -> lerobot_writer.Layout:
 def _check(tasks: Sequence[Task], attempts: int) -> None:
     """Raise MorphVlaError where the tasks cannot be recorded, or not into one dataset."""
     first = tasks[0]
+    for task in tasks:
+        if isinstance(task, Suite):
+            on_robot.check(task, robots.load(task.robot))
     for name, (height, width) in layout(first).cameras.items():
         if width % 2 or height % 2:
             raise MorphVlaError(

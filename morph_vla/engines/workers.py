@@ -38,6 +38,8 @@ def serve(pipe: Connection, build: Build, count: int) -> None:
     Each list is answered by (the answers in its order, seconds spent in this process by what on).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    with contextlib.suppress(OSError):  # no stderr
+        os.dup2(2, 1)  # what a simulator prints is no part of the command's answer
     try:
         pool = LocalPool(build(count))
         pool.stage.prepare()

@@ -19,11 +19,11 @@ from morph_vla.results import trial as trials
 from morph_vla.results.record import Json, Record, TaskFacts
 from morph_vla.results.trial import Trial
 from morph_vla.results.values import mapping
+from morph_vla.suites.tasks import EARLIER
 
 LOG = logging.getLogger(__name__)
 FILE_NAME, LOCK = "trials.jsonl", ".evaluation.lock"
 LEFT = FILE_NAME, record.FILE_NAME, "videos"  # what an evaluation leaves in its folder
-EARLIER = "earlier-"  # and a number: folders in which other evaluations are kept
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from morph_vla.results import identity
 from morph_vla.results.record import EngineFacts, SuiteFacts, Target, TaskFacts, engine_from_json
 from morph_vla.results.trial import Trial
 from morph_vla.results.values import Real
+from morph_vla.suites import on_robot
 from morph_vla.suites.suite import Camera, InitialState, Suite, fingerprint, initial_states, resolved
 
 
@@ -49,6 +50,7 @@ class Simulated:
         return fit.check(policy, self.shown) if isinstance(policy, fit.Trained) else ()
 
     def check(self) -> None:
+        on_robot.check(self.suite, self._robot)
         engines.check(self._engine)
         if engines.split(self._engine)[0] == "mujoco":
             require_gl()

@@ -7,6 +7,7 @@ import dataclasses
 class BeginShares:
     """Shares of the recorded demonstrations by how they begin (`demonstrations.beginnings`).
 
+    They are relative to their sum: `carry: 1` beside `rest`, which is 1 unless said, is half of them.
     Evaluations begin at rest.
     """
 

@@ -7,7 +7,7 @@ from typing import Literal
 from morph_vla.suites.criterion import Vector3
 
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
-RESERVED = ("table", "world", "floor")  # what a scene calls things of its own, beside its marks
+RESERVED = ("table", "world", "floor", "robot")  # what a scene calls things of its own, beside its marks
 # [m] The walls of what holds something begin so much above its underside: it stands on its floor alone.
 # Walls that touched the table too were 48 of a scene's 56 contacts, and half the time of a physics step.
 FOOT = 0.001

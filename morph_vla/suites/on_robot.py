@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from morph_vla.errors import nearest
+from morph_vla.errors import ConfigError, nearest
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
@@ -23,3 +23,14 @@ def problems(suite: Suite, robot: Robot) -> Iterator[str]:
             if joint not in robot.names:
                 near = nearest(joint, robot.names)
                 yield f"{key}: robot '{robot.name}' moves no joint '{joint}'{near}"
+    for joint, value in suite.start.items():
+        if joint in robot.names:
+            low, high = (float(ends[robot.names.index(joint)]) for ends in robot.stops)
+            if not low <= value <= high:
+                yield f"start.{joint}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
+
+
+def check(suite: Suite, robot: Robot) -> None:
+    """Raise ConfigError with every problem: of another robot's model no episode is worth playing."""
+    if lines := [f"{suite.path}: {problem}" for problem in problems(suite, robot)]:
+        raise ConfigError("\n".join(lines))

@@ -317,6 +317,8 @@ def _of_the_model(suite: SuiteFile) -> Iterator[str]:
         sides = camera.width, camera.height
         if not 0 < camera.fovy < 180 or not 0 < min(sides) <= max(sides) <= LARGEST_SIDE:
             yield f"cameras.{name}: fovy must lie in (0, 180) degrees, a side have 1 to {LARGEST_SIDE} pixels"
+        if camera.position == camera.look_at:
+            yield f"cameras.{name}: it looks at the place where it is; look_at must be another than position"
     if not min(suite.table.size) > 0:
         yield f"table.size: must be above 0, not {', '.join(f'{side:g}' for side in suite.table.size)}"
     servos = {"arm": suite.actuators.arm, "gripper": suite.actuators.gripper}

@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files import dropin, typed_yaml
+from morph_vla.findings import visible
 
 TASKS = "tasks"  # the key of a file that holds several
+EARLIER = "earlier-"  # and a number: folders of an evaluation in which others are kept
 KIND = "kind"  # the key of a file that is no suite of ours: another simulator's
 
 Schema = TypeVar("Schema")
@@ -43,10 +45,23 @@ def named(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[Path, l
     file, wanted = _apart(str(name))
     path = dropin.find("suites", file, folders)
     names = typed_yaml.layers(path, TASKS)
+    for task in names:
+        _check_name(path, task)
     if wanted and wanted not in names:
         known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
         raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
     return path, [wanted] if wanted else list(names) or [""]
+
+
+def _check_name(path: Path, task: str) -> None:
+    """Raise ConfigError for a task's name that is no folder's: an evaluation has one for each task."""
+    is_kept = task.startswith(EARLIER)
+    if is_kept or not task.isprintable() or task.startswith(".") or any(letter in task for letter in "/\\:"):
+        shown = visible(task, 60)
+        raise ConfigError(
+            f"{path}: {TASKS}: a task is called '{shown}'; expected a name without '/', '\\', ':', a dot or "
+            f"'{EARLIER}' before it, and unprintable letters: it names a folder"
+        )
 
 
 def _apart(text: str) -> tuple[str, str]:

@@ -42,6 +42,8 @@ class Tiny(gym.Env):
     def reset(self, *, seed=None, options=None):
         if self.fault == "reset":
             raise RuntimeError("no such scene")
+        if self.fault == "prints":
+            print("RESETTING")
         super().reset(seed=seed)
         self.seed, self.at = seed if seed is not None else 0, 0.0
         self.goal = (self.seed + self.offset) % 7 or -1
@@ -57,6 +59,11 @@ class Tiny(gym.Env):
         reward = float("nan") if self.fault == "nan" and bad else float(there)
         info = {"is_success": there, "deep": {"won": there}, "text": "no", "none": None}
         info = {} if self.fault == "silent" else info
+        if self.fault == "sometimes":  # what is measured, and looked at, in some steps alone
+            info |= {"dist": abs(self.at - self.goal) if self.at >= 2 else float("inf")}
+            info |= {"slip": True} if self.at == 2 else {}
+        if self.fault == "prints":
+            print("STEPPING")
         return self.seen(), reward, there and self.ends, False, info
 
     def render(self):

@@ -140,7 +140,7 @@ def test_each_contradiction_has_its_sentence(override, sentence):
     assert problems(override) == [sentence]
 
 
-@pytest.mark.parametrize("name", ["table", "world", "floor", "mark/0"])
+@pytest.mark.parametrize("name", ["table", "world", "floor", "robot", "mark/0"])
 def test_an_object_is_called_otherwise_than_what_a_scene_has(name):
     place = "{x: [0.4, 0.5], y: [0.0, 0.1]}"
     assert problems(
@@ -148,7 +148,10 @@ def test_an_object_is_called_otherwise_than_what_a_scene_has(name):
         "{shape: area, size: [0.1, 0.1, 0.001], mass: 1}}",
         f"placement={{cube: {place}, {name}: {place}}}",
         f"success.target={name}",
-    ) == [f"objects.{name}: expected a name without '/', and none of table, world, floor, which a scene has"]
+    ) == [
+        f"objects.{name}: expected a name without '/', and none of table, world, floor, robot, which a scene "
+        "has"
+    ]
 
 
 def test_placements_and_objects_must_match():

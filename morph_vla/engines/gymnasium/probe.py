@@ -144,7 +144,9 @@ def _moved(
             break
     if status.ended == "error":
         yield _finding(suite, "step", "error", str(status.error))
-    elif status.ended:
+    for key, text in status.lacking.items():
+        yield _finding(suite, "step", "warning", f"{text}; there it does not hold, and is not measured", key)
+    if status.ended and status.ended != "error":
         text = f"an episode ended after {status.steps} steps of an action in the middle ({status.ended})"
         yield _finding(suite, "step", "warning", text)
     yield from _rows(suite, stage, first)
@@ -186,4 +188,9 @@ def _begun(stage: Environments, *rows: int) -> Mapping[str, np.ndarray] | str:
 
 def _differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str | None:
     """The first key whose values differ."""
-    return next((key for key in a if key not in b or not np.array_equal(a[key], b[key])), None)
+    return next((key for key in a if key not in b or not _same(a[key], b[key])), None)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two values are the same, also where they are padded with NaN."""
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f" and b.dtype.kind == "f")

@@ -139,14 +139,17 @@ class Transition:
     noted: Mapping[str, bool] = field(default_factory=dict)
     """Likewise of those that do not decide."""
     measured: Mapping[str, float] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """A key of these two that was not there, or no finite number -> in a sentence"""
 
 
 def transition(
     signal: Signal, step: Step, index: int, noted: Sequence[str] = (), measured: Sequence[str] = ()
 ) -> Transition:
-    """One episode's part of a step. Raises MorphVlaError for a missing or infinite signal or measure.
+    """One episode's part of a step. Raises MorphVlaError for a missing or infinite signal of success.
 
-    `noted` are keys of signals beside the one that decides, `measured` those of numbers.
+    `noted` are keys of signals beside the one that decides, `measured` those of numbers. What is not there in
+    a step, or no finite number, did not hold and was not measured: it decides nothing.
     """
     reward, terminated, truncated, info = step
     paid, ended = float(array(reward)[index]), bool(array(terminated)[index])
@@ -156,9 +159,16 @@ def transition(
         success = _number(info, signal.info, index) > 0.5
     else:
         success = ended if signal.terminated else paid >= (signal.reward or 0.0)
-    beside = {key: _number(info, key, index) > 0.5 for key in noted}
-    numbers = {key: _number(info, key, index) for key in measured}
-    return Transition(paid, ended, bool(array(truncated)[index]), success, beside, numbers)
+    numbers: dict[str, float] = {}
+    lacking: dict[str, str] = {}
+    for key in (*noted, *measured):
+        try:
+            numbers[key] = _number(info, key, index)
+        except MorphVlaError as error:
+            lacking[key] = str(error)
+    beside = {key: numbers.get(key, 0.0) > 0.5 for key in noted}
+    least = {key: numbers[key] for key in measured if key in numbers}
+    return Transition(paid, ended, bool(array(truncated)[index]), success, beside, least, lacking)
 
 
 def _number(info: Mapping[str, object], key: str, index: int) -> float:

@@ -7,6 +7,7 @@ a GPU do. An environment that has raised is closed, and made anew for the next r
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Collection, Mapping
 from typing import Literal
 
@@ -38,6 +39,8 @@ class Standing:
     """Signals that do not decide -> control steps in which they held."""
     least: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Measures -> the least so far."""
+    lacking: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Of both, what was not there in a step -> in a sentence."""
     first_seen: str | None = None
     """`reading.fingerprint` of what it began with."""
     ended: Literal["success", "time", "terminated", "error"] | None = None
@@ -58,8 +61,10 @@ def judged(before: Standing, change: Transition, hold: int, most: int) -> Standi
     longest, reward = max(before.longest, held), before.reward + change.reward
     noted = {key: before.noted.get(key, 0) + value for key, value in change.noted.items()}
     least = {key: min(value, before.least.get(key, value)) for key, value in change.measured.items()}
+    lacking = {**before.lacking, **change.lacking}
+    beside = {"noted": noted, "least": least, "lacking": lacking}
     after = dataclasses.replace(
-        before, steps=before.steps + 1, held=held, longest=longest, reward=reward, noted=noted, least=least
+        before, steps=before.steps + 1, held=held, longest=longest, reward=reward, **beside
     )
     if held >= hold or (change.success and change.terminated):
         return dataclasses.replace(after, ended="success")
@@ -83,6 +88,7 @@ class Environments:
         self._made: dict[int, Made] = {}  # its first episode -> an environment
         self._seen: dict[int, Leaves] = {}  # likewise, what it showed last
         self._last: dict[int, np.ndarray] = {}  # likewise, the actions that it was given last
+        self._over: dict[int, np.ndarray] = {}  # likewise, which of its episodes it has ended
         self._broken: set[int] = set()  # first episodes of those that are made anew at the next reset
 
     def _home(self, index: int) -> tuple[int, int]:
@@ -122,7 +128,8 @@ class Environments:
             if first in self._broken:
                 self._drop(first)
             try:
-                self._reset(first, rows)
+                with _aside():
+                    self._reset(first, rows)
             except Exception as error:  # whatever an environment raises is the error of its episodes
                 self._drop(first)
                 failed = Standing().failed(f"the environment could not be reset: {words_of(error)}")
@@ -137,6 +144,7 @@ class Environments:
                 _check_attribute(made, name)
             made.vector.set_attr(name, numbers)
         seen, _ = made.vector.reset(seed=[self.suite.seed + number for number in numbers])
+        self._over.pop(first, None)
         self._seen[first] = batch = made.read(seen)
         self.status |= {
             first + place: Standing(first_seen=reading.fingerprint(batch, place)) for place in rows
@@ -154,7 +162,8 @@ class Environments:
             homes.setdefault(self._home(index)[0], []).append(index)
         after: dict[int, Standing] = {}
         for first, indices in homes.items():
-            after |= self._advance(first, {index: going[index] for index in indices})
+            with _aside():
+                after |= self._advance(first, {index: going[index] for index in indices})
         self.status |= after
         return after
 
@@ -164,8 +173,10 @@ class Environments:
         for index, row in actions.items():
             batch[index - first] = row
         try:
+            self._go_on(first, made)
             seen, reward, terminated, truncated, info = made.vector.step(batch.copy())
             self._seen[first] = made.read(seen)
+            self._over[first] = reading.array(terminated).astype(bool) | reading.array(truncated).astype(bool)
         except Exception as error:
             self._drop(first)
             who = "the environment" if len(actions) == 1 else f"the environment of {len(actions)} episodes"
@@ -174,6 +185,12 @@ class Environments:
         if any(standing.error for standing in after.values()) and self._width == 1:
             self._drop(first)
         return after
+
+    def _go_on(self, first: int, made: Made) -> None:
+        """Reset those of its episodes that have ended, where the environment leaves that to its user."""
+        over, mode = self._over.get(first), made.vector.metadata.get("autoreset_mode")
+        if self._width > 1 and over is not None and over.any() and getattr(mode, "name", "") == "DISABLED":
+            made.vector.reset(options={"reset_mask": over})
 
     def _judged(self, index: int, step: reading.Step) -> Standing:
         before, suite = self.status[index], self.suite
@@ -187,7 +204,8 @@ class Environments:
     def observe(self, index: int) -> Observation:
         """What an episode shows now, as policies are asked."""
         try:
-            return self._observed(index)
+            with _aside():
+                return self._observed(index)
         except Exception:  # of whatever an environment renders with: the next row is not to meet it too
             self._broken.add(self._home(index)[0])
             raise
@@ -255,6 +273,11 @@ class Environments:
         """Close every environment."""
         for first in list(self._made):
             self._drop(first)
+
+
+def _aside() -> contextlib.AbstractContextManager[object]:
+    """What an environment prints goes to stderr: a command's own answer may be JSON."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def _check_attribute(made: Made, name: str) -> None:
