@@ -8,7 +8,7 @@ a GPU do. An environment that has raised is closed, and made anew for the next r
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 import numpy as np
@@ -190,7 +190,10 @@ class Environments:
         """Reset those of its episodes that have ended, where the environment leaves that to its user."""
         over, mode = self._over.get(first), made.vector.metadata.get("autoreset_mode")
         if self._width > 1 and over is not None and over.any() and getattr(mode, "name", "") == "DISABLED":
-            made.vector.reset(options={"reset_mask": over})
+            reset: Callable[..., object] = (
+                made.vector.reset
+            )  # ours are never in that mode, and take no options
+            reset(options={"reset_mask": over})
 
     def _judged(self, index: int, step: reading.Step) -> Standing:
         before, suite = self.status[index], self.suite
