@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -190,9 +190,8 @@ class Environments:
         """Reset those of its episodes that have ended, where the environment leaves that to its user."""
         over, mode = self._over.get(first), made.vector.metadata.get("autoreset_mode")
         if self._width > 1 and over is not None and over.any() and getattr(mode, "name", "") == "DISABLED":
-            reset: Callable[..., object] = (
-                made.vector.reset
-            )  # ours are never in that mode, and take no options
+            # Ours, which are never in that mode, take no options.
+            reset = cast("Callable[..., object]", made.vector.reset)
             reset(options={"reset_mask": over})
 
     def _judged(self, index: int, step: reading.Step) -> Standing:
