@@ -93,8 +93,14 @@ def test_a_tasks_name_names_a_folder_of_the_evaluation_and_no_other(tmp_path, na
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("start={panda_joint4: 99}", r"start\.panda_joint4: 99 is outside the joint's limits \[-3\.1416, 0\]"),
-        ("actuators.joints={panda_joint9: {stiffness: 1, damping: 1, armature: 0.1}}", "moves no joint 'panda_joint9'; did you mean"),
+        (
+            "start={panda_joint4: 99}",
+            r"start\.panda_joint4: 99 is outside the joint's limits \[-3\.1416, 0\]",
+        ),
+        (
+            "actuators.joints={panda_joint9: {stiffness: 1, damping: 1, armature: 0.1}}",
+            "moves no joint 'panda_joint9'; did you mean",
+        ),
         (
             "expert.tool=panda_hnd",
             "expert.tool: robot 'panda' has no link 'panda_hnd'; did you mean 'panda_hand'",
