@@ -107,8 +107,10 @@ def test_a_sentence_of_the_server_is_raised_though_actions_are_left():
 
 
 PROGRAM = """
-import sys, time
+import signal, time
 from morph_vla.serving.broker import ActionBroker
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
 
 class Hanging:
     asked = 0
@@ -128,13 +130,15 @@ with ActionBroker(Hanging(), open_loop=1) as broker:
 
 
 def test_ctrl_c_ends_a_program_whose_question_is_under_way():
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "hangs\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=LIMIT_S)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], **pipes) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "hangs\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
