@@ -79,6 +79,7 @@ def _text(kind: str, arguments: argparse.Namespace, loaded: Any) -> Iterator[str
     from morph_vla.files import typed_yaml
 
     def as_yaml(value: Any) -> str:
+        """A plain value as the files have it."""
         return typed_yaml.dump(value).rstrip()
 
     # RECIPE@TABLE.ROW is a variant of a recipe, SUITE:TASK a task of a suite.

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
+from morph_vla.suites import on_robot
 from morph_vla.suites.suite import InitialState, Suite
 
 
@@ -48,18 +49,11 @@ def start(robot: Robot, suite: Suite) -> Float[np.ndarray, "j"]:
     Raises MorphVlaError where `suite.start` names a joint that no action drives, or a value outside its
     limits.
     """
+    for problem in on_robot.of_start(suite, robot):
+        raise MorphVlaError(f"{suite.path}: {problem}")
     posture = np.asarray(robot.rest, dtype=np.float64).copy()
     for name, value in suite.start.items():
-        if name not in robot.names:
-            near = nearest(name, robot.names)
-            raise MorphVlaError(f"{suite.path}: start: robot '{robot.name}' moves no joint '{name}'{near}")
-        index = robot.names.index(name)
-        low, high = (float(ends[index]) for ends in robot.stops)
-        if not low <= value <= high:
-            raise MorphVlaError(
-                f"{suite.path}: start.{name}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
-            )
-        posture[index] = value
+        posture[robot.names.index(name)] = value
     return posture
 
 

@@ -162,9 +162,11 @@ class WorkerPool(Pool):
         return self.workers[slot % len(self.workers)]
 
     def usable(self, slot: int) -> bool:
-        return self._worker(slot).alive  # or can live again
+        """Whether the slot's worker lives, or can live again."""
+        return self._worker(slot).alive
 
     def send(self, messages: Mapping[int, Message]) -> None:
+        """Send each worker the messages of its slots in one list; those of a dead one are lost."""
         batches: dict[int, list[int]] = {}
         for slot, message in messages.items():
             worker = self._worker(slot)
@@ -181,6 +183,7 @@ class WorkerPool(Pool):
                 worker.pipe.send([(slot // len(self.workers), messages[slot]) for slot in slots])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer | Lost]:
+        """Wait for the answers of these slots; others that come meanwhile are kept."""
         while not all(slot in self._answers for slot in slots):
             number, start, report = self._inbox.get()
             worker = self.workers[number]
@@ -210,5 +213,6 @@ class WorkerPool(Pool):
                 worker.alive = False
 
     def close(self) -> None:
+        """End every worker."""
         for worker in self.workers:
             worker.close()

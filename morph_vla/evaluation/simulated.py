@@ -50,30 +50,38 @@ class Simulated:
         return fit.check(policy, self.shown) if isinstance(policy, fit.Trained) else ()
 
     def check(self) -> None:
+        """Raise MorphVlaError where robot, simulator or graphics cannot play the task."""
         on_robot.check(self.suite, self._robot)
         engines.check(self._engine)
         if engines.split(self._engine)[0] == "mujoco":
             require_gl()
 
     def engine(self) -> EngineFacts | None:
+        """The simulator and its settings, as a record has them."""
         return engine_from_json(engines.facts(self._engine))
 
     def states(self, count: int) -> tuple[InitialState, ...]:
+        """The first `count` rows of the suite's table."""
         return initial_states(self.suite, count, self._joints)
 
     def facts(self, states: Sequence[InitialState] = ()) -> SuiteFacts:
+        """What a record says of the suite."""
         return suite_facts(self.suite, states)
 
     def pool(self, slots: int, workers: int) -> Pool:
+        """Worlds for so many episodes at once, in so many processes."""
         return engines.pool(self.shown, slots, workers, self._engine)
 
     def actions(self, answer: object) -> Float[np.ndarray, "h j"]:
+        """A policy's answer as targets; raises MorphVlaError for what is none."""
         return actions_of(answer, self._joints)
 
     def arm(self, targets: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n k"]:
+        """The targets [rad | m] of all joints but grippers."""
         return self._robot.to_native(targets)[:, ~grippers(self._robot)]
 
     def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
+        """What a record keeps of an episode."""
         suite = self.suite
         assert verdict is None or isinstance(verdict, Status)
         progress = verdict.progress if verdict else criterion.Progress()

@@ -47,6 +47,7 @@ class OneOf:
         *others, last = (f"'{word}'" for word in members)
 
         def chosen(value: Any) -> str | None:
+            """The member that the mapping's word names; None for a word that names none."""
             word = value.get(self.key, self.default) if isinstance(value, dict) else self.default
             return members[word].__name__ if isinstance(word, str) and word in members else None
 
@@ -78,6 +79,7 @@ class ByShape:
         (other,) = members.keys() - {several, marked}
 
         def chosen(value: Any) -> str:
+            """The member of this shape."""
             if isinstance(value, list):
                 return several
             return marked if isinstance(value, dict) and self.key in value else other

@@ -167,6 +167,7 @@ def _asked(policy: Client, question: Mapping[str, Any]) -> Future[Any]:
     coming: Future[Any] = Future()
 
     def wait() -> None:
+        """Ask, and hand over the answer or what was raised instead."""
         try:
             answer = policy.infer(question)
         except BaseException as error:

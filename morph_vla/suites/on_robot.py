@@ -18,16 +18,25 @@ def problems(suite: Suite, robot: Robot) -> Iterator[str]:
     for name in suite.objects:  # the distractors among them that lie on the table
         if name in links:
             yield f"objects.{name}: robot '{robot.name}' has a link of that name; call the object otherwise"
-    for key, joints in (("start", suite.start), ("actuators.joints", suite.actuators.joints)):
-        for joint in joints:
-            if joint not in robot.names:
-                near = nearest(joint, robot.names)
-                yield f"{key}: robot '{robot.name}' moves no joint '{joint}'{near}"
+    yield from of_start(suite, robot)
+    for joint in suite.actuators.joints:
+        if joint not in robot.names:
+            yield _moves_no("actuators.joints", joint, robot)
+
+
+def of_start(suite: Suite, robot: Robot) -> Iterator[str]:
+    """What is wrong with where the suite has joints begin, one sentence each."""
     for joint, value in suite.start.items():
-        if joint in robot.names:
-            low, high = (float(ends[robot.names.index(joint)]) for ends in robot.stops)
-            if not low <= value <= high:
-                yield f"start.{joint}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
+        if joint not in robot.names:
+            yield _moves_no("start", joint, robot)
+            continue
+        low, high = (float(ends[robot.names.index(joint)]) for ends in robot.stops)
+        if not low <= value <= high:
+            yield f"start.{joint}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
+
+
+def _moves_no(key: str, joint: str, robot: Robot) -> str:
+    return f"{key}: robot '{robot.name}' moves no joint '{joint}'{nearest(joint, robot.names)}"
 
 
 def check(suite: Suite, robot: Robot) -> None:

@@ -56,7 +56,13 @@ def named(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[Path, l
 def _check_name(path: Path, task: str) -> None:
     """Raise ConfigError for a task's name that is no folder's: an evaluation has one for each task."""
     is_kept = task.startswith(EARLIER)
-    if is_kept or not task.isprintable() or task.startswith(".") or any(letter in task for letter in "/\\:"):
+    if (
+        not task
+        or is_kept
+        or not task.isprintable()
+        or task.startswith(".")
+        or any(letter in task for letter in "/\\:")
+    ):
         shown = visible(task, 60)
         raise ConfigError(
             f"{path}: {TASKS}: a task is called '{shown}'; expected a name without '/', '\\', ':', a dot or "

@@ -165,12 +165,8 @@ def test_a_picture_of_fractions_with_a_hole_is_refused():
         keys._picture(picture, "exterior")
 
 
-class Silent(Wave):
-    """Warms up, then computes until it is let go."""
-
-
 def test_an_event_loop_gives_a_connection_up_at_once():
-    policy = Silent()
+    policy = Wave()
 
     async def closed(port: int) -> float:
         asker = AsyncWebsocketClientPolicy("127.0.0.1", port, timeout_s=LIMIT_S)
@@ -221,8 +217,8 @@ def test_a_prompt_that_would_cut_the_state_is_refused_unless_training_cut_it_too
     tokenizer, state = OFFLINE[name](), np.linspace(-1, 1, 7)
     text = "put the red cube into the bowl"
     needed = len(tokenizer.encode(prompt_text(text, np.ones(7))))  # in any state
-    expected = tokenize(tokenizer, text, state, needed)
-    for ours, theirs in zip(tokens_of(tokenizer, text, state, needed, ()), expected, strict=True):
+    whole = tokenize(tokenizer, text, state, needed)
+    for ours, theirs in zip(tokens_of(tokenizer, text, state, needed, ()), whole, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     words = rf"prompt: up to {needed} tokens with the state behind it, and this policy reads {needed - 1}: "
     with pytest.raises(MorphVlaError, match=words + "the state would be cut away; say it in fewer words"):

@@ -239,7 +239,8 @@ class Environments:
         vector = self._made[first].vector
         if vector.render_mode != "rgb_array":
             return None
-        frame = reading.array(vector.render()[place])
+        with _aside():
+            frame = reading.array(vector.render()[place])
         return reading.checked_image(frame.copy(), "what it renders")  # some render into one buffer
 
     def film(self, index: int) -> Frame | None:
