@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Terminated(KeyboardInterrupt):
@@ -11,8 +11,11 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
+def terminable(note: Callable[[KeyboardInterrupt], None] = lambda stop: None) -> Iterator[None]:
     """SIGTERM raises `Terminated` within this block, as Ctrl-C raises KeyboardInterrupt.
+
+    `note` is called with either before it is raised: C code of a library that is being imported may drop it,
+    and raise an error of its own that names no cause.
 
     A second one is ignored: it would cut short the clean-up of the first. Where SIGTERM is ignored already,
     and outside the main thread, nothing is changed.
@@ -20,18 +23,27 @@ def terminable() -> Iterator[None]:
 
     def terminate(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        note(stop := Terminated())
+        raise stop
 
-    before = signal.getsignal(signal.SIGTERM)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before is None or before == signal.SIG_IGN:
+    def interrupt(*_: object) -> None:
+        note(stop := KeyboardInterrupt())
+        raise stop
+
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if before[signal.SIGTERM] not in (None, signal.SIG_IGN):
+        signal.signal(signal.SIGTERM, terminate)
+    if before[signal.SIGINT] is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """`morph-vla`: its help, its words for a wrong command, its exit statuses; and `morph-vla doctor`."""
 
+import contextlib
 import errno
 import importlib
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -120,6 +122,26 @@ def test_an_interruption_promises_what_the_command_keeps(run, monkeypatch, comma
     monkeypatch.setattr(cli, "_run", lambda *_: raising(KeyboardInterrupt())(None))
     kept = ": what is finished is kept; the same command goes on" if command.startswith("train") else ""
     assert run(command) == (130, "", f"\ninterrupted{kept}\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_that_an_extension_being_imported_drops(run, monkeypatch, number, status):
+    def importing():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise ImportError("numpy._core.multiarray failed to import") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's would be ignored
+    monkeypatch.setattr(doctor, "checks", importing)
+    ended = run("doctor")[0]
+    signal.signal(signal.SIGINT, before)
+    assert ended == status
+
+
+def test_a_library_that_fails_to_import_by_itself_is_a_traceback(run, monkeypatch):
+    monkeypatch.setattr(doctor, "checks", lambda: raising(ImportError("libEGL.so.1 is broken"))(None))
+    with pytest.raises(ImportError, match="libEGL"):
+        run("doctor")
 
 
 def test_a_mistake_of_ours_is_a_traceback(run, monkeypatch):

@@ -67,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
+    stopped: list[KeyboardInterrupt] = []
     try:
-        with listening(), terminable():
+        with listening(), terminable(stopped.append):
             status = _run(command, words)
         if sys.stdout is not None:  # closed: `>&-`
             sys.stdout.flush()
@@ -76,18 +77,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MorphVlaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        if stopped:  # a library's C code, being imported, made an error of its own of it
+            return _ended(command, stopped[0])
         from morph_vla.doctor import missing
 
-        if not (words := missing(error)):
+        if not isinstance(error, ModuleNotFoundError) or not (words := missing(error)):
             raise
         print(f"error: {words}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt as error:
-        kept = ": what is finished is kept; the same command goes on" if command in RESUMED else ""
-        is_told = isinstance(error, Terminated)
-        print(f"\n{'terminated' if is_told else 'interrupted'}{kept}", file=sys.stderr)
-        return EXIT_TERMINATED if is_told else EXIT_INTERRUPTED
+        return _ended(command, error)
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
         assert sys.stdout is not None  # it is what broke
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -98,6 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"error: {where}{error.strerror}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _ended(command: str, interruption: KeyboardInterrupt) -> int:
+    """Say that the command was ended and what it keeps; its exit status."""
+    kept = ": what is finished is kept; the same command goes on" if command in RESUMED else ""
+    is_told = isinstance(interruption, Terminated)
+    print(f"\n{'terminated' if is_told else 'interrupted'}{kept}", file=sys.stderr)
+    return EXIT_TERMINATED if is_told else EXIT_INTERRUPTED
 
 
 def _run(command: str, words: list[str]) -> int:

@@ -4,7 +4,8 @@ Attempts are numbered; attempt i begins in row i of the suite's *demonstration* 
 evaluated) and draws its disturbance from the same number, so a dataset does not depend on how many processes
 recorded it. Several tasks of one suite share the attempts as their `expert.share` says, each with a numbering
 of its own. Attempts are recorded in parts, each a complete small dataset; finished parts survive an
-interruption, the last step merges them. Only successful attempts are kept, and the dropped are counted.
+interruption, the last step merges them. Only successful attempts are kept, none of a task that was done
+before it began, and the dropped are counted.
 """
 
 import concurrent.futures
@@ -43,6 +44,7 @@ Task = Suite | EnvironmentSuite
 Attempted = tuple[str, str | None, int, str]
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
+ALREADY = "nothing to do"  # the object lay where it belongs: such an attempt is no demonstration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,6 +395,8 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
     if status.error is not None:
         return Demonstration([], "error", kind)
     clause = criterion.failed_clause(status.progress, status.reading, suite.success)
+    if criterion.already(status.progress):
+        clause = ALREADY  # it would teach to stand still
     return Demonstration(frames, clause, kind, label(criterion.placed(status.progress, suite.success)))
 
 
@@ -402,9 +406,11 @@ def _merge(
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
     every = [attempt for part in attempted for attempt in part]
     worth = (i for i, part in enumerate(attempted) if any(clause is None for _, clause, *_ in part))
+    failed = Counter(clause for _, clause, *_ in every if clause is not None)
     if not (kept := [parts / f"{i:04d}" for i in worth]):
         raise MorphVlaError(
-            f"the expert of suite '{suite.label}' failed in all {len(every)} attempts: nothing to keep"
+            f"the expert of suite '{suite.label}' failed in all {len(every)} attempts, most at "
+            f"'{failed.most_common(1)[0][0]}': nothing to keep"
         )
     merged = parts / "merging"
     shutil.rmtree(merged, ignore_errors=True)
@@ -414,7 +420,6 @@ def _merge(
         tally = kinds.setdefault(kind, [0, 0])
         tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
     frames = [count for _, clause, count, _ in every if clause is None]
-    failed = Counter(clause for _, clause, *_ in every if clause is not None)
     ways = Counter(mode for _, clause, _, mode in every if clause is None and mode)
     result = Recording(
         suite.name, identity, len(every), len(frames), sum(frames), suite.control_rate, dict(failed), kinds,

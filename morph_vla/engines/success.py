@@ -244,6 +244,11 @@ def pushed_in(progress: Progress, reading: Reading, success: Success) -> bool:
     return (progress.success_step is not None or lies) and not progress.lifted
 
 
+def already(progress: Progress) -> bool:
+    """Whether the task was done with nothing to do: each object in a target's box from the first step on."""
+    return progress.success_step is not None and progress.longest.get("inside", 0) >= progress.steps
+
+
 def failed_clause(progress: Progress, reading: Reading, success: Success) -> str | None:
     """The first clause, in the order of CLAUSES, that keeps the episode from success; None if it succeeded.
 

@@ -182,8 +182,8 @@ def primary(grid: Grid, records: Sequence[CellRecord]) -> list[Place]:
 def _exploratory(grid: Grid, records: Sequence[CellRecord], places: Sequence[Place]) -> list[Contrast]:
     """Each condition against the control of the first hypothesis, or against the first condition."""
     control = next((h.than for h in grid.hypotheses.values()), next(iter(grid.conditions)))
-    tested = {(h.better, h.than) for h in grid.hypotheses.values()}
-    others = [name for name in grid.conditions if name != control and (name, control) not in tested]
+    tested = {frozenset((h.better, h.than)) for h in grid.hypotheses.values()}
+    others = [c for c in grid.conditions if c != control and frozenset((c, control)) not in tested]
     return [contrast(records, name, control, places) for name in others if places]
 
 

@@ -63,7 +63,8 @@ class Hypothesis:
     better: str
     than: str
     more_seeds: tuple[int, ...] = ()
-    """Of its two conditions alone, beside the grid's: added, once, where these left it undecided"""
+    """Of its two conditions alone, beside the grid's: written here, once, after these left it undecided.
+    Until they are all there it is undecided again"""
 
 
 @dataclasses.dataclass(frozen=True)

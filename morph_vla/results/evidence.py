@@ -65,6 +65,8 @@ class Contrast:
     estimate: Mean | None
     """None with fewer than two seeds that have every place"""
     p_holm: float | None = None
+    together: int = 1
+    """How many hypotheses `p_holm` is corrected for, this one among them"""
     verdict: Verdict | None = None
     flat: str = ""
     """Why all seeds say the same, so that there is no interval"""
@@ -73,8 +75,9 @@ class Contrast:
 
     @property
     def interval(self) -> Mean | None:
-        """The estimate, where seeds differ enough for it to have an interval."""
-        return wide(self.estimate)
+        """The estimate, where seeds differ enough to give an interval; it ends where rates differ by all."""
+        mean = wide(self.estimate)
+        return None if mean is None else replace(mean, low=max(-1.0, mean.low), high=min(1.0, mean.high))
 
     @property
     def note(self) -> str:
@@ -82,7 +85,10 @@ class Contrast:
         return "; ".join(filter(None, (self.flat, self.unfinished)))
 
     def __str__(self) -> str:
-        """`H1: mix - bare: +4.2 points [-1.0, +9.4] (95%, Student's t over 5 seeds), Holm p 0.08: ...`."""
+        """`H1: mix - bare: +4.2 points [-1.0, +9.4] (95%, Student's t over 5 seeds), Holm p 0.08: ...`.
+
+        One that is tested alone has a p value that nothing corrects, and so no Holm's.
+        """
         name, seeds = f"{self.name}: " if self.name else "", len(self.seeds)
         text = f"{name}{self.better} - {self.than}: {seeds} seeds have every body; two are needed"
         if (mean := self.estimate) is not None:
@@ -90,7 +96,7 @@ class Contrast:
         if (d := self.interval) is not None:
             text += f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}] (95%, Student's t over {seeds} seeds)"
         if self.p_holm is not None:
-            text += f", Holm p {p_words(self.p_holm)}: {self.verdict}"
+            text += f", {'Holm p' if self.together > 1 else 'p'} {p_words(self.p_holm)}: {self.verdict}"
         return f"{text} ({self.note})" if self.note else text
 
 
@@ -297,6 +303,7 @@ def judge(contrasts: Sequence[Contrast], margin: Real) -> list[Contrast]:
         replace(
             item,
             p_holm=p_holm if item.estimate else None,
+            together=len(contrasts),
             verdict="undecided" if item.unfinished else _verdict(item.interval, p_holm, margin),
         )
         for item, p_holm in zip(contrasts, adjusted, strict=True)

@@ -126,6 +126,16 @@ def test_verdicts(means, p_value, verdict):
     assert second.p_holm == pytest.approx(max(0.9, 2 * p_value))
 
 
+def test_an_interval_ends_at_what_two_rates_can_differ_by():
+    made = contrast(study([(100, 100), (90, 90)], [(0, 0), (0, 0)]), "full", "matched", PLACES, "H1")
+    assert (made.estimate, made.interval) != (None, None)
+    assert made.estimate.high > 1
+    assert (made.interval.mean, made.interval.high) == (pytest.approx(0.95), 1.0)
+    assert "[+31.5, +100.0]" in str(made)
+    turned = contrast(study([(0, 0), (0, 0)], [(100, 100), (90, 90)]), "full", "matched", PLACES, "H1")
+    assert turned.interval.low == -1.0
+
+
 def test_a_hypothesis_that_was_not_measured_counts_among_those_that_are_tested():
     records = study([(60, 60), (62, 62), (61, 61)], [(50, 50), (50, 50), (50, 50)])
     measured = contrast(records, "full", "matched", PLACES, "H1")
@@ -162,8 +172,8 @@ def test_an_unfinished_hypothesis_is_undecided_whatever_it_says_so_far():
     words = "so far: 3 of 5 seeds"
     (decided,), (open_,) = (judge([dataclasses.replace(clear, unfinished=u)], 0.05) for u in ("", words))
     assert (decided.verdict, open_.verdict) == ("yes", "undecided")
-    assert str(decided).endswith(", Holm p 0.0002: yes")
-    assert str(open_).endswith(", Holm p 1.0000: undecided (so far: 3 of 5 seeds)")
+    assert str(decided).endswith("seeds), p 0.0002: yes")  # alone: there is nothing to correct it for
+    assert str(open_).endswith("seeds), p 1.0000: undecided (so far: 3 of 5 seeds)")
     (alone,) = judge([contrast([], "full", "matched", PLACES, "H1")], 0.05)
     assert str(dataclasses.replace(alone, unfinished=words)).endswith("two are needed (so far: 3 of 5 seeds)")
 
