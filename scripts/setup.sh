@@ -11,6 +11,7 @@
 # is left alone). NO_DEPS='A==1 B==2' names packages that come last, without what they ask for. Settings of uv pass through: UV_TORCH_BACKEND=cpu, for one, avoids the CUDA build of torch.
 
 set -eu
+: "${HOME:=/nonexistent}"  # a service or a container may have none; what is kept there is optional
 cd "$(dirname "$0")/.."
 
 ENV=${1:-.venv}
