@@ -19,7 +19,7 @@ EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1400 --suite droid_panda --engine isaaclab -o runs/first/isaac
   morph-vla eval pi05-arms --suite eval/my_arm.yaml --noise 0 --poses-from poses-exterior -o runs/seen
   morph-vla eval --policy ws://127.0.0.1:8000 --suite droid_panda -o runs/first/served
-  morph-vla eval runs/b/checkpoints/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
+  morph-vla eval runs/b/checkpoints/1500 --suite droid_panda --against runs/a --stop-when-decided -o runs/eval
 """
 
 
