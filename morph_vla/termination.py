@@ -14,19 +14,21 @@ class Terminated(KeyboardInterrupt):
 def terminable(note: Callable[[KeyboardInterrupt], None] = lambda stop: None) -> Iterator[None]:
     """SIGTERM raises `Terminated` within this block, as Ctrl-C raises KeyboardInterrupt.
 
+    A second SIGTERM is ignored: it would cut short the clean-up of the first. One that is ignored already, a
+    SIGINT that somebody else handles, and all outside the main thread, stay as they are.
+
     `note` is called with either before it is raised: C code of a library that is being imported may drop it,
     and raise an error of its own that names no cause.
-
-    A second one is ignored: it would cut short the clean-up of the first. Where SIGTERM is ignored already,
-    and outside the main thread, nothing is changed.
     """
 
     def terminate(*_: object) -> None:
+        """Answer SIGTERM."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         note(stop := Terminated())
         raise stop
 
     def interrupt(*_: object) -> None:
+        """Answer SIGINT as Python does."""
         note(stop := KeyboardInterrupt())
         raise stop
 

@@ -131,11 +131,12 @@ def test_an_interruption_that_an_extension_being_imported_drops(run, monkeypatch
             signal.raise_signal(number)
         raise ImportError("numpy._core.multiarray failed to import") from None
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's would be ignored
     monkeypatch.setattr(doctor, "checks", importing)
-    ended = run("doctor")[0]
-    signal.signal(signal.SIGINT, before)
-    assert ended == status
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's would be ignored
+    try:
+        assert run("doctor")[0] == status
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_library_that_fails_to_import_by_itself_is_a_traceback(run, monkeypatch):

@@ -17,9 +17,10 @@ from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Diverged, Worlds, step_one
 from morph_vla.engines.episode import UNSETTLED, Episodes, Status
 from morph_vla.engines.mujoco.engine import MujocoEngine
-from morph_vla.suites.suite import initial_state
+from morph_vla.suites.suite import Suite, initial_state
 
 DEMONSTRATION = "demonstration"  # the table of initial states that recordings begin in
+ALREADY = "nothing to do"  # the object lay where it belongs: such an attempt shows nothing
 EXPERTS = {"pick_and_place": PickAndPlace, "push": Push}
 See = Callable[[np.ndarray], None]
 
@@ -36,6 +37,13 @@ class Demonstration:
     """How it began; see `beginnings`."""
     mode: str = ""
     """With several objects, in which order they came into which targets."""
+
+
+def failed_clause(status: Status, suite: Suite) -> str | None:
+    """The clause at which an attempt of the expert failed; ALREADY where it had nothing to do."""
+    if criterion.already(status.progress):
+        return ALREADY
+    return criterion.failed_clause(status.progress, status.reading, suite.success)
 
 
 def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:

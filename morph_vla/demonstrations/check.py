@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from morph_vla import process, robots
-from morph_vla.demonstrations.attempts import attempts
+from morph_vla.demonstrations.attempts import ALREADY, attempts, failed_clause
 from morph_vla.engines import by_name as engines
-from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.intervals import Interval, wilson
@@ -38,8 +37,6 @@ class Outcome:
     failed_clause: str | None
     seconds: float  # of simulated time, to success or to the end
     error: str | None = None
-    already: bool = False
-    """It succeeded with nothing to do: the object lay where it belongs from the first step on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +50,6 @@ class Check:
     def successes(self) -> int:
         """Episodes in which the task was done."""
         return sum(outcome.failed_clause is None for outcome in self.outcomes)
-
-    @property
-    def already(self) -> list[int]:
-        """The episodes in which nothing had to be done: any policy succeeds there, one at rest too."""
-        return [outcome.episode for outcome in self.outcomes if outcome.already]
-
-    @property
-    def passed(self) -> bool:
-        """Whether the expert did something, and succeeded, in as many initial states as a suite needs."""
-        return self.successes - len(self.already) >= ENOUGH * len(self.outcomes)
 
     @property
     def interval(self) -> Interval:
@@ -96,7 +83,6 @@ class Check:
             "high": self.interval.high,
             "median_seconds": self.seconds,
             "failed": self.failed,
-            "already_done": self.already,
             "errors": {str(outcome.episode): outcome.error for outcome in self.outcomes if outcome.error},
         }
 
@@ -107,21 +93,17 @@ class Check:
         text = f"{self.suite}: the expert succeeded in {self.successes} of {trials} initial states, {rate}"
         lines = [text if self.seconds is None else f"{text}, median {self.seconds:.1f} s to success"]
         for clause, numbers in self.failed.items():
-            lines.append(f"  failed at '{clause}': {_listed(numbers)}")
-        if self.already:
+            more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+            first = ", ".join(map(str, numbers[:10]))
+            lines.append(f"  failed at '{clause}': {len(numbers)} (episodes {first}{more})")
+        if ALREADY in self.failed:
             lines.append(
-                f"  nothing to do: {_listed(self.already)}; the object lies where it belongs from the first "
-                "step on, and a policy that never moves succeeds; keep its places apart from the target's"
+                "  the object lies where it belongs from the first step on, and a policy that never moves "
+                "succeeds; keep its places apart from the target's"
             )
         return "\n".join(
             [*lines, *sorted({f"  {outcome.error}" for outcome in self.outcomes if outcome.error})]
         )
-
-
-def _listed(episodes: list[int]) -> str:
-    """How many, and which, the first ten by number."""
-    more = f" and {len(episodes) - 10} more" if len(episodes) > 10 else ""
-    return f"{len(episodes)} (episodes {', '.join(map(str, episodes[:10]))}{more})"
 
 
 def check(
@@ -181,7 +163,6 @@ def run(worlds: Worlds, numbers: Sequence[int]) -> list[Outcome]:
         if status.error is not None:  # physics that diverged is that episode's failure
             outcomes.append(Outcome(number, ERROR, 0.0, status.error))
             continue
-        clause = criterion.failed_clause(status.progress, status.reading, suite.success)
-        seconds, already = status.progress.steps / suite.control_rate, criterion.already(status.progress)
-        outcomes.append(Outcome(number, clause, seconds, already=already))
+        clause = failed_clause(status, suite)
+        outcomes.append(Outcome(number, clause, status.progress.steps / suite.control_rate))
     return outcomes

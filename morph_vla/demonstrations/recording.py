@@ -26,7 +26,7 @@ import numpy as np
 
 from morph_vla import process, robots
 from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
-from morph_vla.demonstrations.attempts import Demonstration, demonstration
+from morph_vla.demonstrations.attempts import Demonstration, demonstration, failed_clause
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Diverged, Worlds, environment_names, environment_state
@@ -44,7 +44,6 @@ Task = Suite | EnvironmentSuite
 Attempted = tuple[str, str | None, int, str]
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
-ALREADY = "nothing to do"  # the object lay where it belongs: such an attempt is no demonstration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -394,9 +393,7 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
         return Demonstration([], "error", kind)
     if status.error is not None:
         return Demonstration([], "error", kind)
-    clause = criterion.failed_clause(status.progress, status.reading, suite.success)
-    if criterion.already(status.progress):
-        clause = ALREADY  # it would teach to stand still
+    clause = failed_clause(status, suite)
     return Demonstration(frames, clause, kind, label(criterion.placed(status.progress, suite.success)))
 
 
