@@ -8,20 +8,19 @@ import ctypes
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from morph_vla import installing
 from morph_vla._version import __version__
 from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.installing import DEMO_EXTRAS, distributions
 
-DEMO_EXTRAS = ("model", "lerobot", "sim", "draw")
 OTHER_EXTRAS = ("serve", "isaaclab")
 PACKAGES = {"PIL": "pillow", "orbax": "orbax-checkpoint", "jaxlib": "jax"}
 """By a module the package that brings it, where it is called otherwise"""
@@ -70,11 +69,11 @@ def require_gl() -> None:
 
 def require_extras() -> None:
     """Raise MissingExtraError, one line, where a package that the demo needs is not installed."""
-    packages = [(name, extra) for extra in DEMO_EXTRAS for name in _distributions(extra)]
+    packages = [(name, extra) for extra in DEMO_EXTRAS for name in distributions(extra)]
     missing = {name: extra for name, extra in packages if _installed(name) is None}
     if missing:
         names = ", ".join(f"'{name}'" for name in missing)
-        remedy = _remedy(",".join(dict.fromkeys(missing.values())))
+        remedy = installing.remedy(*dict.fromkeys(missing.values()))
         raise MissingExtraError(f"the demo needs {names}, not installed here; install the extra: {remedy}")
 
 
@@ -87,9 +86,9 @@ def _python() -> Check:
 
 
 def _extra(extra: str, *, needed: bool) -> Check:
-    name, versions = f"extra '{extra}'", {package: _installed(package) for package in _distributions(extra)}
+    name, versions = f"extra '{extra}'", {package: _installed(package) for package in distributions(extra)}
     if missing := [package for package, version in versions.items() if version is None]:
-        return Check(name, f"not installed: {', '.join(missing)}", _remedy(extra), needed)
+        return Check(name, f"not installed: {', '.join(missing)}", installing.remedy(extra), needed)
     listed = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Check(name, listed, None, needed)
 
@@ -101,20 +100,9 @@ def missing(error: ModuleNotFoundError) -> str:
         return ""
     name = PACKAGES.get(module, module)
     for extra in (*DEMO_EXTRAS, *OTHER_EXTRAS):
-        if name in _distributions(extra):
-            return f"'{module}' is not installed; install the extra: {_remedy(extra)}"
+        if name in distributions(extra):
+            return f"'{module}' is not installed; install the extra: {installing.remedy(extra)}"
     return ""
-
-
-def _distributions(extra: str) -> Iterator[str]:
-    """The packages an extra brings, as this package's own metadata says (so that they cannot drift apart)."""
-    try:
-        required = importlib.metadata.requires("morph-vla") or []
-    except importlib.metadata.PackageNotFoundError:
-        required = []
-    for line in required:
-        if name := re.match(rf"([\w.-]+).*extra\s*==\s*['\"]{extra}['\"]", line):
-            yield name[1]
 
 
 def _installed(distribution: str) -> str | None:
@@ -122,15 +110,6 @@ def _installed(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _remedy(extra: str) -> str:
-    in_checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
-    return (
-        "make setup"
-        if in_checkout and {*extra.split(",")} <= {*DEMO_EXTRAS}
-        else f"pip install 'morph-vla[{extra}]'"
-    )
 
 
 # ------------------------------------------------------------------------------------------------- rendering
@@ -208,7 +187,9 @@ def _gpu() -> Check:
         return Check("GPU", "none found: everything runs on the CPU", needed=False)
     plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name)]
     if not plugins:
-        return Check("GPU", f"{gpus}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
+        return Check(
+            "GPU", f"{gpus}, which JAX does not use", installing.command("'jax[cuda13]'"), needed=False
+        )
     return Check("GPU", f"{gpus}, with {plugins[0]}", needed=False)
 
 

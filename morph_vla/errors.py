@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
+from morph_vla import installing
 from morph_vla.findings import Finding
 
 
@@ -80,7 +81,7 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        package, remedy = module.partition(".")[0], f"pip install 'morph-vla[{extra}]'"
+        package, remedy = module.partition(".")[0], installing.remedy(extra)
         if error.name == package:
             raise MissingExtraError(f"'{module}' is not installed; install the extra: {remedy}") from error
         raise MissingExtraError(

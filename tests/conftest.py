@@ -51,6 +51,13 @@ hypothesis.settings.load_profile("morph_vla")
 OLD_FLAX = ("linear_util.wrap_init:DeprecationWarning", "shape requires ndarray:DeprecationWarning")
 
 
+@pytest.fixture
+def pip_installs(monkeypatch):
+    """Messages name the command of an environment with pip; what else they name is test_installing's."""
+    monkeypatch.setattr("morph_vla.installing._installer", lambda: "pip install")
+    monkeypatch.setattr("morph_vla.installing._made_by_setup", lambda: False)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "of the slow tests those of one part in N, file by file (.ci/run: 4, chosen by the commit)"
     parser.addoption("--slow-part", metavar="K/N", type=slow_parts.part, help=words)

@@ -137,6 +137,7 @@ def test_a_robot_that_cannot_be_had_is_one_sentence(run, package, name, words):
     assert re.search(rf"^error: {words}\n\Z", err, re.MULTILINE)
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_without_the_package_the_extra_is_named(run, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "robot_descriptions", None)
     status, _, err = run("robots add rd:panda")

@@ -23,13 +23,14 @@ def _default_gl(monkeypatch):
 
 
 def test_a_module_that_an_extra_brings_is_named_where_it_is_absent(monkeypatch):
-    monkeypatch.setattr(doctor, "_distributions", {"model": ["jax", "orbax-checkpoint"]}.get)
+    monkeypatch.setattr(doctor, "distributions", {"model": ["jax", "orbax-checkpoint"]}.get)
+    monkeypatch.setattr(doctor.installing, "remedy", lambda extra: f"install {extra}")
     monkeypatch.setattr(doctor, "DEMO_EXTRAS", ("model",))
     monkeypatch.setattr(doctor, "OTHER_EXTRAS", ())
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     for name, module in (("jax.numpy", "jax"), ("orbax", "orbax")):
         words = doctor.missing(ModuleNotFoundError(name=name))
-        assert words == f"'{module}' is not installed; install the extra: make setup"
+        assert words == f"'{module}' is not installed; install the extra: install model"
     assert doctor.missing(ModuleNotFoundError(name="elsewhere")) == ""
     # Installed, and a part of it is not there: its own words say so.
     monkeypatch.setattr(doctor, "find_spec", lambda name: name)
@@ -45,26 +46,27 @@ def test_everything_is_looked_at_once():
 
 def test_extras_are_those_of_the_package():
     for extra in (*doctor.DEMO_EXTRAS, *doctor.OTHER_EXTRAS):
-        assert list(doctor._distributions(extra)), f"no extra '{extra}' in the package's metadata"
-    assert "jax" in set(doctor._distributions("model"))
-    assert list(doctor._distributions("no-such-extra")) == []
+        assert doctor.distributions(extra), f"no extra '{extra}' in the package's metadata"
+    assert "jax" in doctor.distributions("model")
+    assert doctor.distributions("no-such-extra") == []
 
 
 def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
-    monkeypatch.setattr(doctor, "_distributions", lambda _: iter(["numpy", "no-such-engine"]))
+    monkeypatch.setattr(doctor, "distributions", lambda _: ["numpy", "no-such-engine"])
+    monkeypatch.setattr(doctor.installing, "remedy", lambda extra: f"install {extra}")
     check = doctor._extra("isaaclab", needed=False)
     assert check.found == "not installed: no-such-engine"
-    assert check.remedy == "pip install 'morph-vla[isaaclab]'"
+    assert check.remedy == "install isaaclab"
     assert check.ok  # not needed, so no fault
     check = doctor._extra("sim", needed=True)
-    assert (check.remedy, check.ok) == ("make setup", False)
+    assert (check.remedy, check.ok) == ("install sim", False)
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_the_demo_names_a_missing_extra_before_it_begins(run, monkeypatch):
     installed = doctor._installed
     lacking = {"matplotlib", "mink"}
     monkeypatch.setattr(doctor, "_installed", lambda name: None if name in lacking else installed(name))
-    monkeypatch.setattr(doctor, "_remedy", lambda extra: f"pip install 'morph-vla[{extra}]'")
     assert run("demo") == (
         2,
         "",
@@ -140,6 +142,7 @@ def test_what_is_here_is_tried_for_real():
         ("H200, 139 GiB\n", "jax-cuda12-plugin", "H200, 139 GiB, with jax-cuda12-plugin", None),
     ],
 )
+@pytest.mark.usefixtures("pip_installs")
 def test_a_gpu_that_jax_cannot_use_is_said(monkeypatch, listing, plugin, found, remedy):
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(doctor.subprocess, "run", answering(listing))

@@ -17,6 +17,7 @@ def test_require_returns_the_module():
     assert require("json.decoder", "sim").__name__ == "json.decoder"
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_require_names_the_extra():
     with pytest.raises(MissingExtraError) as caught:
         require("no_such_engine.viewer", "sim")
@@ -25,6 +26,7 @@ def test_require_names_the_extra():
     )
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_require_says_what_an_installed_package_lacks(tmp_path, monkeypatch):
     (tmp_path / "old_engine").mkdir()
     (tmp_path / "old_engine" / "__init__.py").touch()

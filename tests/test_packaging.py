@@ -31,6 +31,11 @@ def working_uv(root: Path) -> str | None:
     return None
 
 
+def install(bin_folder: Path, extra: str) -> str:
+    """What a message names: the clean environment is one of uv, without pip."""
+    return f"uv pip install --python {bin_folder / 'python'} 'morph-vla[{extra}]'"
+
+
 @pytest.fixture(scope="module")
 def wheel(root, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -113,7 +118,7 @@ def test_the_clean_environment_has_the_core_and_doctor_names_the_rest(installed,
     assert ended.returncode == 1
     checks = {check["name"]: check for check in json.loads(ended.stdout)}
     for extra in ("model", "sim", "draw"):
-        assert checks[f"extra '{extra}'"]["remedy"] == f"pip install 'morph-vla[{extra}]'"
+        assert checks[f"extra '{extra}'"]["remedy"] == install(installed, extra)
 
 
 @pytest.mark.slow
@@ -121,7 +126,7 @@ def test_a_missing_extra_is_one_line(installed, tmp_path):
     ended = run(installed / "morph-vla", "robots", "draw", "panda", cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "error: 'matplotlib' is not installed; install the extra: pip install 'morph-vla[draw]'\n"
+        f"error: 'matplotlib' is not installed; install the extra: {install(installed, 'draw')}\n"
     )
     for words in (
         "train pi05_poses -o run",
@@ -135,10 +140,10 @@ def test_a_missing_extra_is_one_line(installed, tmp_path):
         ended = run(installed / "morph-vla", *words.split(), cwd=tmp_path)
         assert ended.returncode == 2, (words, ended.stderr)
         assert ended.stderr == (
-            "error: 'jax' is not installed; install the extra: pip install 'morph-vla[model]'\n"
+            f"error: 'jax' is not installed; install the extra: {install(installed, 'model')}\n"
         ), words
     ended = run(installed / "morph-vla", "serve", "run", cwd=tmp_path)
     assert (
         ended.stderr
-        == "error: 'msgpack' is not installed; install the extra: pip install 'morph-vla[serve]'\n"
+        == f"error: 'msgpack' is not installed; install the extra: {install(installed, 'serve')}\n"
     )

@@ -201,20 +201,39 @@ def _measured(rates: Rates) -> tuple[str, str]:
 def _use(trained: Trained) -> Iterator[str]:
     source, several = trained.source, len(trained.robots) > 1
     robot = f" --robot {next(iter(trained.robots))}" if several else ""
-    suites = dict.fromkeys(record.suite.name for record in trained.records.values())
-    suite = next(iter(suites), None) or "SUITE"
-    made = suite != "SUITE" and suite not in dropin.available("suites")
+    suite, made = _suite_to_try(trained)
     yield "```sh"
     yield "pip install -e 'CHECKOUT[model,serve,sim]'  # CHECKOUT: a folder with morph_vla's source"
     yield f"morph-vla serve {source}{robot}  # openpi's protocol, on ws://127.0.0.1:8000"
     samplers = {record.policy.sampler and record.policy.sampler.noise for record in trained.records.values()}
     mean = " --noise 0" if samplers == {0} else ""
-    if made and suite in {record.suite.robot for record in trained.records.values()}:
+    if made:
         yield f"morph-vla suites new {suite}  # a table for the robot, from its kinematics"
     yield f"morph-vla eval {source} --suite {suite}{mean} -o runs/eval"
     if isinstance(trained.recipe.model, Pi05Config):  # the other families begin with random parameters
         yield f"morph-vla train RECIPE weights={source} -o runs/mine  # begin a fine-tuning with it"
     yield "```"
+
+
+def _suite_to_try(trained: Trained) -> tuple[str, bool]:
+    """A suite that whoever reads the card has, and whether it is first made, of a robot that they have.
+
+    Of those evaluated a shipped one, else the table of a shipped robot; else a table of a shipped robot that
+    was trained on; else the first one evaluated.
+    """
+    shipped = [path.stem for folder in dropin.packaged("eval") for path in folder.glob("*.yaml")]
+    robots = {path.stem for folder in dropin.packaged("urdf_descriptors") for path in folder.glob("*.urdf")}
+    suites = {record.suite.name: record.suite.robot for record in trained.records.values()}
+    for suite in suites:
+        if suite in shipped:
+            return suite, False
+    for suite in (
+        *(name for name, robot in suites.items() if name == robot),
+        *(trained.robots if suites else ()),
+    ):
+        if suite in robots:
+            return suite, True
+    return next(filter(None, suites), "SUITE"), False
 
 
 def _training(trained: Trained) -> Iterator[tuple[str, object]]:

@@ -60,6 +60,7 @@ def test_a_choice_that_cannot_be_made_is_refused_in_a_sentence(text, sentence):
         ),
     ],
 )
+@pytest.mark.usefixtures("pip_installs")
 def test_a_program_that_is_not_installed_is_named(monkeypatch, chosen, sentence):
     monkeypatch.setattr(options.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MorphVlaError, match=sentence):

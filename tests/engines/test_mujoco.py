@@ -365,6 +365,7 @@ def test_an_answer_that_is_none_is_described(answer, sentence):
         actions_of(answer, 7)
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_without_mujoco_the_extra_is_named(monkeypatch):
     def version(name):
         raise importlib.metadata.PackageNotFoundError(name)

@@ -35,6 +35,7 @@ def test_a_suite_has_a_task_for_each_arm_and_says_what_is_repaired(root, task):
     assert all(word in text for word in ("multiccd", "Sawyer", "XArm7"))
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_a_missing_robosuite_is_one_sentence_that_says_how_to_install_it(example, monkeypatch):
     def absent(module: str, extra: str):
         raise MissingExtraError(f"'{module}' is not installed")

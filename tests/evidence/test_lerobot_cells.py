@@ -180,6 +180,7 @@ def test_whatever_answers_no_chunk_is_refused_with_its_reason(grid, study, monke
     assert text.endswith("; train another kind, as lerobot=act")
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_a_missing_package_is_said_before_hours_are_spent(grid, study, monkeypatch):
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     assert found(grid, study) == {

@@ -240,6 +240,7 @@ def test_mistakes_are_named(make, monkeypatch):
         make(num_envs=2, engine="isaaclab")
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     monkeypatch.delitem(sys.modules, "morph_vla.hosts.gymnasium")

@@ -154,6 +154,7 @@ def test_a_condition_that_can_be_trained_is_sound():
     assert options.configured(diffusion).policy.n_obs_steps == 1
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_a_package_that_is_missing_names_lerobots_extra(monkeypatch):
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     words = (

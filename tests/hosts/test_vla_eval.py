@@ -104,6 +104,7 @@ def test_tasks_take_turns_in_one_benchmark(benchmark):
         benchmark.reset({"name": "can_in_mag", "episode_idx": 0})
 
 
+@pytest.mark.usefixtures("pip_installs")
 def test_without_vla_eval_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if "vla_eval" in name.split(".")]:
         monkeypatch.delitem(sys.modules, name)

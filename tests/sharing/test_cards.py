@@ -104,6 +104,19 @@ def test_a_suite_that_was_made_is_made_again_first():
     assert card.index("morph-vla suites new panda") < card.index("--suite panda")
 
 
+def test_a_suite_that_nobody_else_has_gives_way_to_one_of_a_shipped_robot():
+    record, name = evaluation(1), "my_arm"
+    ours = dataclasses.replace(record, suite=SuiteFacts(name=name, version=1, robot=name))
+    card = cards.model_card(trained(my_arm=ours))  # trained on the Panda
+    assert "morph-vla suites new panda" in card
+    assert f"--suite {name}" not in card
+    shipped = cards.model_card(trained(my_arm=ours, droid_panda=record))
+    assert "--suite droid_panda" in shipped
+    assert "suites new" not in shipped
+    unknown = dataclasses.replace(trained(my_arm=ours), robots={name: PANDA})
+    assert f"--suite {name}" in cards.model_card(unknown)
+
+
 def test_an_environment_that_names_no_robot_is_no_unseen_one():
     """One of another robot is, alone: there is nothing to pool."""
     pusht, so101 = evaluation(1), evaluation(1)

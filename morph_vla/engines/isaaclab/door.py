@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from morph_vla import robots
+from morph_vla import installing, robots
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.isaaclab import lights
 from morph_vla.engines.isaaclab.options import Options, read
@@ -19,7 +19,7 @@ def _options(given: Mapping[str, str]) -> Options:
     if importlib.util.find_spec("isaaclab") is None:
         raise MissingExtraError(
             "engine isaaclab needs Isaac Lab, which is not installed: `make test-isaaclab` makes an "
-            "environment with it in .venv-isaaclab, or pip install 'morph-vla[isaaclab]' on Python 3.12"
+            f"environment with it in .venv-isaaclab; or {installing.remedy('isaaclab')}"
         )
     return chosen
 

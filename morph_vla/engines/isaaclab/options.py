@@ -9,17 +9,17 @@ import importlib.util
 import re
 from collections.abc import Mapping
 
+from morph_vla import installing
 from morph_vla.errors import MorphVlaError, nearest
 
 PHYSICS, RENDERERS = ("newton", "physx", "ovphysx"), ("newton", "rtx", "ovrtx")
 KIT, LIBRARIES = ("physx", "rtx"), ("ovphysx", "ovrtx")
-ISAAC_SIM = "Isaac Sim, which is not installed; install it beside Isaac Lab (docs/isaaclab.md)"
-# What a choice needs: the module that is looked for, and the end of the sentence where there is none.
+# What a choice needs: the module that is looked for, and its name.
 NEEDS = {
-    "physx": ("isaacsim", ISAAC_SIM),
-    "rtx": ("isaacsim", ISAAC_SIM),
-    "ovphysx": ("ovphysx", "OvPhysX, which is not installed: pip install 'isaaclab[ovphysx]'"),
-    "ovrtx": ("ovrtx", "OVRTX, which is not installed: pip install 'isaaclab[ovrtx]'"),
+    "physx": ("isaacsim", "Isaac Sim"),
+    "rtx": ("isaacsim", "Isaac Sim"),
+    "ovphysx": ("ovphysx", "OvPhysX"),
+    "ovrtx": ("ovrtx", "OVRTX"),
 }
 
 
@@ -51,10 +51,16 @@ class Options:
             raise MorphVlaError(f"engine isaaclab: device is '{self.device}'; it can be cpu, cuda or cuda:N")
         self._check_together()
         for key in ("physics", "renderer"):
-            module, sentence = NEEDS.get(getattr(self, key), ("", ""))
+            module, name = NEEDS.get(getattr(self, key), ("", ""))
             if module and importlib.util.find_spec(module) is None:
+                remedy = (
+                    "; install it beside Isaac Lab (docs/isaaclab.md)"
+                    if module == "isaacsim"
+                    else ": " + installing.command(f"'isaaclab[{module}]'")
+                )
                 raise MorphVlaError(
-                    f"engine isaaclab: {key}={getattr(self, key)} needs {sentence}, or use {key}=newton"
+                    f"engine isaaclab: {key}={getattr(self, key)} needs {name}, which is not installed"
+                    f"{remedy}, or use {key}=newton"
                 )
 
     def _check_together(self) -> None:

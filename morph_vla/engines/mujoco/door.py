@@ -3,7 +3,7 @@
 import importlib.metadata
 from collections.abc import Mapping
 
-from morph_vla import robots
+from morph_vla import installing, robots
 from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.suites.suite import Suite
@@ -18,8 +18,8 @@ def facts(options: Mapping[str, str]) -> dict[str, str]:
     try:
         return {"name": "mujoco", "version": importlib.metadata.version("mujoco")}
     except importlib.metadata.PackageNotFoundError as error:
-        remedy = "pip install 'morph-vla[sim]'"
-        raise MissingExtraError(f"engine mujoco is not installed; install the extra: {remedy}") from error
+        words = f"engine mujoco is not installed; install the extra: {installing.remedy('sim')}"
+        raise MissingExtraError(words) from error
 
 
 def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from morph_vla import installing
 from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.errors import MissingExtraError, MorphVlaError, nearest, require
 from morph_vla.suites.environment import ROBOSUITE_ARMS
@@ -25,10 +26,6 @@ ARMS = ROBOSUITE_ARMS
 REPAIRS = (
     "multiccd off (since MuJoCo 3.8 the Robotiq's fingers jam); the contact of the Sawyer's base off (it "
     "locks joint 0); the XArm7's finger pads by their real names (robosuite never says that it grasps)"
-)
-INSTALL = (
-    "robosuite is not installed: pip install 'morph-vla[robosuite]', and then pip install --no-deps "
-    "robosuite==1.5.2 (its own requirements hold numpy below 2)"
 )
 
 
@@ -73,7 +70,11 @@ def robosuite() -> ModuleType:
         with _quiet():
             module = require("robosuite", "robosuite")
     except MissingExtraError as error:
-        raise MissingExtraError(INSTALL) from error
+        itself = installing.command("--no-deps", "robosuite==1.5.2")
+        raise MissingExtraError(
+            f"robosuite is not installed: {installing.remedy('robosuite')}, and then {itself} (its own "
+            "requirements hold numpy below 2)"
+        ) from error
     if not hasattr(mujoco().MjData, "qM"):
         _speak_to_new_mujoco()
     return module

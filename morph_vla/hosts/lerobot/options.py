@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from morph_vla import installing
 from morph_vla.errors import ConfigError, MissingExtraError, MorphVlaError, nearest, reason, require
 from morph_vla.hosts.lerobot import theirs
 
@@ -190,7 +191,8 @@ def require_trainer() -> None:
     _lerobot("lerobot")
     if missing := [name for name in ("accelerate",) if find_spec(name) is None]:
         words = f"'{missing[0]}' is not installed, and lerobot-train needs it; install LeRobot's extra"
-        raise MissingExtraError(f"{words}: pip install 'lerobot[training]'")
+        itself = installing.command("'lerobot[training]'")
+        raise MissingExtraError(f"{words}: {itself}")
 
 
 def versions() -> dict[str, str]:
