@@ -81,9 +81,22 @@ is_wanted() { # PATH-TO-PYTHON: whether it runs and is $PYTHON
     "$1" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$PYTHON')" >/dev/null 2>&1
 }
 
+made_elsewhere() { # whether $ENV was moved or copied here: its programs would start the Python of the old place
+    [ -f "$ENV/bin/activate" ] || return 1
+    for place in "$(cd "$ENV" && pwd)" "$(cd "$ENV" && pwd -P)"; do
+        case "$(cat "$ENV/bin/activate")" in
+            *"VIRTUAL_ENV='$place'"* | *"VIRTUAL_ENV=\"$place\""* | *"VIRTUAL_ENV=$place"*) return 1 ;;
+        esac
+    done
+}
+
 # A Python that uv sees, else one of pyenv or conda that is not on PATH, else one that uv downloads.
 make_environment() {
-    if [ -f "$ENV/pyvenv.cfg" ] && is_wanted "$ENV/bin/python"; then return; fi
+    if [ -f "$ENV/pyvenv.cfg" ] && made_elsewhere; then
+        say "$ENV was made in another folder: making it again"
+    elif [ -f "$ENV/pyvenv.cfg" ] && is_wanted "$ENV/bin/python"; then
+        return
+    fi
     if [ -e "$ENV" ] && [ ! -f "$ENV/pyvenv.cfg" ]; then
         fail "$ENV exists and is no virtual environment: move it away and run this again"
     fi
@@ -111,7 +124,9 @@ make_environment
     { say "that failed; trying once more with what is in uv's cache"
       "$uv" pip install --quiet --offline --compile-bytecode --python "$ENV/bin/python" "$@"; } ||
     fail "the packages could not be installed (see above); with a network, run this again"
-[ -z "${NO_DEPS:-}" ] || "$uv" pip install --quiet --compile-bytecode --no-deps --python "$ENV/bin/python" $NO_DEPS ||
+[ -z "${NO_DEPS:-}" ] ||
+    "$uv" pip install --quiet --compile-bytecode --no-deps --python "$ENV/bin/python" $NO_DEPS ||
+    "$uv" pip install --quiet --offline --compile-bytecode --no-deps --python "$ENV/bin/python" $NO_DEPS ||
     fail "$NO_DEPS could not be installed (see above)"
 printf '%s\n' "$WANTED" >"$STAMP"
 say "done in $(($(date +%s) - begun)) s"

@@ -20,6 +20,7 @@ case "$*" in
     venv*) for last; do :; done
         [ ! -e "{folder}/no-python" ] || exit 2
         mkdir -p "$last/bin" && touch "$last/pyvenv.cfg"
+        printf "VIRTUAL_ENV='%s'\\n" "$(cd "$last" && pwd)" >"$last/bin/activate"
         printf '#!/bin/sh\\nexit 0\\n' >"$last/bin/python" && chmod +x "$last/bin/python" ;;
     *--offline*) [ ! -e "{folder}/no-cache" ] || exit 2 ;;
     "pip install"*) [ ! -e "{folder}/slow" ] || exec sleep 60
@@ -148,6 +149,19 @@ def test_a_changed_project_is_installed_again_into_the_same_environment(with_uv)
     assert with_uv.setup().returncode == 0
     assert with_uv.calls == [INSTALL]
     assert with_uv.stamped
+
+
+def test_a_moved_checkout_makes_its_environment_again(with_uv):
+    assert with_uv.setup().returncode == 0
+    moved = with_uv.checkout.with_name("moved here")
+    with_uv.checkout.rename(moved)
+    with_uv.checkout = moved
+    (moved / ".venv/bin/of-the-old-place").touch()
+    ended = with_uv.setup()
+    assert ended.returncode == 0
+    assert ".venv was made in another folder: making it again" in ended.stdout
+    assert not (moved / ".venv/bin/of-the-old-place").exists()
+    assert f"VIRTUAL_ENV='{moved / '.venv'}'" in (moved / ".venv/bin/activate").read_text()
 
 
 def test_another_environment_beside_it(with_uv):

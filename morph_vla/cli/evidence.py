@@ -8,7 +8,7 @@ from morph_vla.cli.evidence_cells import run_again, run_inside, run_run
 from morph_vla.cli.render import render
 
 EXAMPLES = """
-  morph-vla evidence check configs/evidence/quick.yaml
+  morph-vla evidence check quick           # shipped; or a file, configs/evidence/quick.yaml
   morph-vla evidence run configs/evidence/quick.yaml -o runs/quick --shard 2/8
   morph-vla evidence again configs/evidence/quick.yaml -o runs/quick --only both/mix/0
   morph-vla evidence inside configs/evidence/quick.yaml -o runs/quick --only both/mix/0
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }
     made = add_verbs(parser, verbs)
     for name, verb in made.items():
-        about = "a YAML file: conditions, bodies, splits, seeds (docs/evidence.md)"
+        about = "a YAML file of conditions, bodies, splits, seeds (docs/evidence.md), or a shipped one's name"
         add(verb, "grid", about, "GRID", type=Path)
         if name != "check":
             add_output(verb, "the folder of the study")

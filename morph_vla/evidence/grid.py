@@ -109,10 +109,13 @@ class Cell(NamedTuple):
         return f"{self.split}/{self.condition}/{self.seed}"
 
 
-def load(path: Path) -> Grid:
-    """The grid in a file. Raises ConfigError with every problem of its keys, or as `checked`."""
-    if not path.is_file():
-        raise MorphVlaError(f"no such file: {path}")
+def load(given: Path | str) -> Grid:
+    """The grid in a file, or of that name.
+
+    Raises ConfigError with every problem of its keys, or as `checked`; MorphVlaError where there is none, as
+    `dropin.find`.
+    """
+    path = dropin.find("grids", str(given))
     return checked(typed_yaml.read(path, Grid), str(path))
 
 

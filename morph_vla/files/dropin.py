@@ -1,9 +1,9 @@
-"""The three folders a user drops files into, and where what comes with the package lies.
+"""The folders a user drops files into, and where what comes with the package lies.
 
-One rule for robots, recipes and suites alike: a file in the folder is registered and its name is its file
-name. The folders are searched in this order, and the first file of a name wins: those given by the caller,
-those of the environment variable MORPH_VLA_PATH, the current directory's, and the ones shipped with the
-package.
+One rule for robots, recipes, suites and grids alike: a file in the folder is registered and its name is
+its file name. The folders are searched in this order, and the first file of a name wins: those given by
+the caller, those of the environment variable MORPH_VLA_PATH, the current directory's, and the ones
+shipped with the package.
 """
 
 import os
@@ -17,6 +17,7 @@ KINDS = {
     "robots": ("urdf_descriptors", ".urdf"),
     "recipes": ("configs", ".yaml"),
     "suites": ("eval", ".yaml"),
+    "grids": ("configs/evidence", ".yaml"),
 }
 OF_OPENPI = "openpi"
 """Within a folder of recipes: the configurations of openpi's trainer"""
@@ -25,7 +26,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ...]:
-    """The existing folders searched for `kind` ("robots", "recipes" or "suites"), in order.
+    """The existing folders searched for `kind` ("robots", "recipes", "suites", "grids"), in order.
 
     An entry of `folders` or of MORPH_VLA_PATH (separated by os.pathsep) is either such a folder itself or a
     parent holding one, for example a project with its own `urdf_descriptors/` and `eval/`.

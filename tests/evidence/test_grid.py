@@ -253,6 +253,17 @@ def test_a_file_that_is_not_there(tmp_path):
         grids.load(tmp_path / "grid.yaml")
 
 
+def test_a_shipped_grid_has_a_name_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert grids.load("quick").title == grids.load(GRIDS / "quick.yaml").title
+    with pytest.raises(
+        MorphVlaError, match=r"^no grid 'quik'; did you mean 'quick'\? \(the grids are any_arm, "
+    ):
+        grids.load("quik")
+    with pytest.raises(MorphVlaError, match=r"^no such file: .*/quick\.yaml; did you mean 'quick'\?"):
+        grids.load("configs/evidence/quick.yaml")
+
+
 @pytest.mark.slow
 def test_an_unseen_body_asks_for_statistics_that_need_no_recording(grid, study):
     splits = {"no-so101": Split(("panda",), ("so101",))}

@@ -93,7 +93,11 @@ def test_an_unknown_name_is_answered_with_the_nearest(places, root):
             "'pi05_morph_so101' is a configuration of openpi's trainer, no recipe of ours; see docs/hosts.md",
         ),
         ("robots", "pnda.urdf", "no such file: pnda.urdf; did you mean 'panda'?"),
-        ("robot", "panda", "no such kind of file 'robot'; did you mean 'robots'? (robots, recipes, suites)"),
+        (
+            "robot",
+            "panda",
+            "no such kind of file 'robot'; did you mean 'robots'? (robots, recipes, suites, grids)",
+        ),
     ],
 )
 def test_the_words_for_what_is_not_there(places, kind, name, sentence):
