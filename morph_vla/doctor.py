@@ -67,14 +67,17 @@ def require_gl() -> None:
         raise MorphVlaError(f"cannot render without a screen: {check.found}; {remedy}")
 
 
-def require_extras() -> None:
-    """Raise MissingExtraError, one line, where a package that the demo needs is not installed."""
-    packages = [(name, extra) for extra in DEMO_EXTRAS for name in distributions(extra)]
+def require_extras(*extras: str, who: str) -> None:
+    """Raise MissingExtraError, one line with all, where packages of these extras are not installed.
+
+    `who` needs them, as the sentence begins: "the demo".
+    """
+    packages = [(name, extra) for extra in extras for name in distributions(extra)]
     missing = {name: extra for name, extra in packages if _installed(name) is None}
     if missing:
         names = ", ".join(f"'{name}'" for name in missing)
         remedy = installing.remedy(*dict.fromkeys(missing.values()))
-        raise MissingExtraError(f"the demo needs {names}, not installed here; install the extra: {remedy}")
+        raise MissingExtraError(f"{who} needs {names}, not installed here; install the extra: {remedy}")
 
 
 def _python() -> Check:

@@ -11,7 +11,7 @@ from morph_vla.cli.common import add, add_json, add_number, add_output, add_over
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
 from morph_vla.demo import ALONE, ARMS, BASE, FROM_BASE, NO_BASE
-from morph_vla.doctor import require_extras
+from morph_vla.doctor import DEMO_EXTRAS, require_extras
 
 EXAMPLES = """
   morph-vla demo
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run what is missing of the stages, a line each, and print the result."""
     process.prepare()
-    require_extras()
+    require_extras(*DEMO_EXTRAS, who="the demo")
     from morph_vla import report
     from morph_vla.demo import job, words
     from morph_vla.results.record import FILE_NAME

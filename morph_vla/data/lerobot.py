@@ -99,6 +99,11 @@ def read(
     ready = versions.ready(dataset, episodes)
     numbers = _numbers(dataset, ready, episodes)
     more = (ENVIRONMENT,) if environment else ()
+    if environment and ENVIRONMENT not in dataset.features:
+        raise MorphVlaError(
+            f"{dataset.root} has no {ENVIRONMENT}, the poses of objects that this model reads; record them "
+            "with `morph-vla record SUITE 'cameras={}'`, or train a model that reads pictures"
+        )
     keys = tuple(dict.fromkeys((*state, *action, *more)))
     picked = episodes if ready is dataset else ()  # a copy in the cache has no others
     rows = layouts.all_rows(ready, keys, np.float32, picked)

@@ -27,6 +27,7 @@ import numpy as np
 from morph_vla import process, robots
 from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
 from morph_vla.demonstrations.attempts import Demonstration, demonstration, failed_clause
+from morph_vla.doctor import require_extras
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Diverged, Worlds, environment_names, environment_state
@@ -103,6 +104,8 @@ def record(
             f"{folder}: a recording takes a folder's place when it is whole; name a folder within it"
         )
     _check(tasks, attempts)
+    simulator = ("sim",) if isinstance(tasks[0], Suite) else ()  # robosuite says itself what it misses
+    require_extras(*simulator, "lerobot", who="a recording")  # before anything is written
     done = completed(folder)
     identity = _identity(tasks, attempts)
     if done is not None:

@@ -154,6 +154,16 @@ def test_a_feature_that_is_not_there(written):
         door.read(written, state=("observation.stat",))
 
 
+def test_a_dataset_without_the_poses_that_a_model_reads(written):
+    words = (
+        rf"^{written} has no observation\.environment_state, the poses of objects that this model reads; rec"
+    )
+    with pytest.raises(
+        MorphVlaError, match=words + r"ord them with `morph-vla record SUITE 'cameras=\{\}'`, or"
+    ):
+        door.read(written, environment=True)
+
+
 def test_a_camera_that_is_not_there(recordings, tmp_path):
     with pytest.raises(
         MorphVlaError, match=rf"^{recordings.root}: no camera 'fromt'; did you mean 'front'\?$"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from morph_vla import doctor
 from morph_vla.demonstrations import recording
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.files.writing import taken
 from morph_vla.suites.suite import Suite, load
 
@@ -116,6 +117,18 @@ def test_a_part_that_a_power_cut_spoilt_is_recorded_again(tmp_path, content):
     assert recording._written(tmp_path) is None
     (tmp_path / "recording.json").write_text('[["rest", "near", 61]]')
     assert recording._written(tmp_path) == [("rest", "near", 61, "")]
+
+
+@pytest.mark.usefixtures("pip_installs")
+def test_what_is_not_installed_is_said_at_once_and_before_anything_is_written(suite, tmp_path, monkeypatch):
+    installed = doctor._installed
+    monkeypatch.setattr(
+        doctor, "_installed", lambda name: None if name in ("mink", "grain") else installed(name)
+    )
+    words = r"^a recording needs 'mink', 'grain', not installed here; install the extra: pip install 'morph-v"
+    with pytest.raises(MissingExtraError, match=words + r"la\[sim,lerobot\]'$"):
+        recording.record(suite, tmp_path / "demos", 3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_frame_that_no_video_can_hold_is_refused(suite, tmp_path):
