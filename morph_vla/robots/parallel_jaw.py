@@ -33,8 +33,12 @@ DENSITY = 1000.0  # [kg/m^3]
 
 
 def attach(urdf: Urdf, link: str, approach: Vector, opening: float) -> Urdf:
-    """The robot with the gripper at `link`, closing over `opening` [m]; what moved below `link` is gone."""
+    """The robot with the gripper at `link`, closing over `opening` [m]; what moved below `link` is gone.
+
+    Where that was one jaw that turned, the link it turned on is the other jaw: its shapes are gone too.
+    """
     gone = _moved_by(urdf, link)
+    other_jaw = _fixed_jaw(urdf, gone)
     turned = np.eye(4)
     turned[:3, :3] = facing(approach)
     length = PALM_LENGTH * opening
@@ -51,9 +55,14 @@ def attach(urdf: Urdf, link: str, approach: Vector, opening: float) -> Urdf:
         _slide(FINGER, f"{PALM}_finger1", opening, 1.0),
         replace(_slide(OTHER, f"{PALM}_finger2", opening, -1.0), mimic=Mimic(FINGER, 1.0, 0.0, 0)),
     ]
+    kept = [
+        replace(item, visuals=(), collisions=()) if item.name == other_jaw else item
+        for item in urdf.links
+        if item.name not in gone
+    ]
     return replace(
         urdf,
-        links=(*(item for item in urdf.links if item.name not in gone), *links),
+        links=(*kept, *links),
         joints=(*(joint for joint in urdf.joints if joint.child not in gone), *joints),
     )
 
@@ -116,6 +125,15 @@ def _slide(name: str, child: str, opening: float, side: float) -> Joint:
 
 def _joint(name: str, parent: str, child: str, origin: Pose) -> Joint:
     return Joint(name, "fixed", parent, child, origin, None, None, None, None, None, None, None, 0)
+
+
+def _fixed_jaw(urdf: Urdf, gone: set[str]) -> str | None:
+    """The link a jaw closed against, where all that is gone was one jaw that turned on it, and no wrist."""
+    moving = [joint for joint in urdf.joints if joint.child in gone and joint.type != "fixed"]
+    if len(moving) != 1 or moving[0].type != "revolute" or (limit := moving[0].limit) is None:
+        return None
+    lower, upper = limit.lower or 0.0, limit.upper or 0.0
+    return moving[0].parent if upper - lower < np.pi else None
 
 
 def _moved_by(urdf: Urdf, link: str) -> set[str]:
