@@ -181,9 +181,9 @@ def tool_of(robot: Robot) -> Tool:
     if hold is None:
         raise MorphVlaError(
             f"{robot.name}: the gripper's joint '{names[0]}' turns, and a URDF does not say where it takes"
-            " hold; attach one of ours (gripper: {attach: parallel_jaw, link: ...}) to a copy of the URDF "
-            "under another name, or write a suite (docs/suites.md); `morph-vla suites show so101_pick_orange`"
-            " prints one"
+            f" hold; copy {robot.urdf_path.name} alone, without its side file, under another name, and "
+            "`morph-vla suites new NAME --robot COPY` gives the copy a gripper of ours; or write a suite "
+            "(docs/suites.md): `morph-vla suites show so101_pick_orange` prints one"
         )
     palm = robot.urdf.by_name[names[0]].parent
     root_from_palm = robot.forward_kinematics(at(robot, names[0], "closed"))[palm]

@@ -127,7 +127,7 @@ def test_an_arm_that_cannot_is_told_why():
     ):
         new.plan(alone)
     turns = (
-        r"^so101: the gripper's joint 'gripper' turns, and a URDF does not say where it takes hold; attach"
+        r"^so101: the gripper's joint 'gripper' turns, and a URDF does not say where it takes hold; copy so"
     )
     with pytest.raises(MorphVlaError, match=turns):
         new.plan(so101)
