@@ -19,16 +19,19 @@ from morph_vla.files import typed_yaml
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available, check_name, search_path
 from morph_vla.files.home import expanded
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
+from morph_vla.robots import choose, limb, meshes, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine, examine_text
 from morph_vla.robots.records import Joint
 from morph_vla.robots.robot import Robot, action_order
 from morph_vla.robots.side import Attached, Side, side_text
 from morph_vla.robots.text import urdf_text
+from morph_vla.wording import count
 
 LOG = logging.getLogger(__name__)
 MJCF = (".xml", ".mjcf")
+MANY_FACES = 100_000
+"""Of all meshes together, above which films take noticeably longer: three times with 400,000"""
 OTHER_FORMATS = (".xacro", ".sdf", ".usd", ".usda", ".usdc")
 
 
@@ -86,13 +89,36 @@ def add(
     complete = examination.text is not None and robot.side.grippers
     text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
+    beside = _meshes(examination, target)
     places = (place / target.name for place in search_path("robots"))
     hides = next((file for file in places if file.is_file() and file.resolve() != target.resolve()), None)
     files, side_path = {target: data}, target.with_suffix(".yaml")
     if side or write_side or chosen:
         files[side_path] = text.encode()
     kept = side_path if side_path.is_file() and side_path not in files else None
-    return Added(robot, target, _write(files), text, hides, kept)
+    return Added(robot, target, _write({**files, **beside}), text, hides, kept)
+
+
+def _meshes(examination: Examination, target: Path) -> dict[Path, bytes]:
+    """The meshes that are used of those beside an examined URDF, by where they go beside its copy.
+
+    Nothing of a URDF that stays where it is. What is not used is warned of, with the reason.
+    """
+    source, urdf = examination.path, examination.urdf
+    named = meshes.of(urdf, source) if examination.text is None else []
+    absent = [each for each in named if each.path is None]
+    if absent:
+        LOG.warning(
+            "%s: %d of its %d meshes cannot be used, and capsules stand in their place: '%s' %s%s",
+            target.stem, len(absent), len(named), absent[0].name, absent[0].why,
+            f", and {len(absent) - 1} more" if absent[1:] else "",
+        )  # fmt: skip
+    if (faces := sum(each.faces for each in named)) > MANY_FACES:
+        LOG.warning("%s: its meshes have %d triangles: pictures of them take longer", target.stem, faces)
+    if source.resolve() == target.resolve():
+        return {}
+    folder = meshes.kept_beside(target)
+    return {folder / meshes.place_in(each.name): each.path.read_bytes() for each in named if each.path}
 
 
 def _side_beside(examination: Examination, robot: Robot, chosen: bool) -> str:
@@ -142,7 +168,15 @@ def only_if_used(source: Path, name: str = "", folder: Path | None = None) -> It
     except BaseException:
         for path in added.written:
             path.unlink(missing_ok=True)
+        _without_empty_folders(meshes.kept_beside(added.urdf))
         raise
+
+
+def _without_empty_folders(folder: Path) -> None:
+    """Take away folders that hold no file, from the deepest up."""
+    for inner in sorted((path for path in (folder, *folder.rglob("*")) if path.is_dir()), reverse=True):
+        if not any(inner.iterdir()):
+            inner.rmdir()
 
 
 def completed(robot: str, folders: Sequence[Path | str] = ()) -> AbstractContextManager[str | Path]:
@@ -156,7 +190,11 @@ def completed(robot: str, folders: Sequence[Path | str] = ()) -> AbstractContext
 def _lines(added: Added) -> Iterator[str]:
     robot, target, side = added.robot, added.urdf, added.urdf.with_suffix(".yaml")
     yield from (str(finding) for finding in robot.findings if finding.severity == "warning")
-    yield from (f"wrote {path}" for path in added.written)
+    folder = meshes.kept_beside(target)
+    copied = [path for path in added.written if path.is_relative_to(folder)]
+    yield from (f"wrote {path}" for path in added.written if path not in copied)
+    if copied:
+        yield f"wrote {folder}: {count(len(copied), 'mesh file')}"
     if target not in added.written:
         yield f"{target} is already there, the same"
     if more := choose.too_many(robot.urdf, robot.names):

@@ -5,7 +5,6 @@ a mass get that of their shapes; fingers that slide get pads. A URDF that lacks 
 """
 
 import math
-import os.path
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from morph_vla.findings import Finding
+from morph_vla.robots import meshes
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform, pose, transform
 from morph_vla.robots.grasp import at, grasp, is_centre
@@ -32,9 +32,6 @@ READ = (
 )  # fmt: skip
 """Elements whose numbers it reads, beside a joint's limits"""
 PRIMITIVES = ("box", "cylinder", "sphere", "capsule")
-MESHES = (".stl", ".obj")  # those that MuJoCo reads
-MOST_FACES = 200_000  # of an STL file that MuJoCo reads
-LFS_POINTER = b"version https://git-lfs"
 SLENDER, THICK = 0.25, 0.06  # the most a capsule's radius is: of its length, and of the robot's reach
 LEAST = 0.01  # of the robot's reach: joints closer than this have no capsule between them
 DENSITY = 500.0  # [kg/m^3] of a guessed link, motors and hollow tubes together
@@ -117,7 +114,7 @@ def filled(robot: Robot) -> Urdf:
     Limits are those in use (`descriptors.limits`), joints that no action can drive are fixed, and joints have
     neither friction nor damping of their own: servos are a suite's.
     """
-    urdf, folder = robot.urdf, robot.urdf_path.parent
+    urdf, file = robot.urdf, robot.urdf_path
     guesses = {**capsules(urdf, link_poses(urdf, robot.positions(robot.rest))), **pads(robot)}
     declared = {link.name: link for link in urdf.links}
     named = [name for joint in urdf.joints for name in (joint.parent, joint.child)]
@@ -128,7 +125,7 @@ def filled(robot: Robot) -> Urdf:
         if name not in urdf.below and name not in moving and is_centre(name):
             # Some files mark the place between the fingers with a box.
             link = replace(link, visuals=(), collisions=())
-        visuals, collisions = (tuple(_at_hand(shapes, folder)) for shapes in (link.visuals, link.collisions))
+        visuals, collisions = (tuple(_at_hand(shapes, file)) for shapes in (link.visuals, link.collisions))
         collisions = collisions or guesses.get(name, ()) or visuals
         inertial = link.inertial if _massive(link.inertial) else None
         if inertial is not None:  # MuJoCo wants all six
@@ -201,41 +198,14 @@ def pads(robot: Robot) -> dict[str, tuple[Shape, ...]]:
     return shapes
 
 
-def _at_hand(shapes: tuple[Shape, ...], folder: Path) -> Iterator[Shape]:
-    """The primitives, and those meshes that are there, by their full path."""
+def _at_hand(shapes: tuple[Shape, ...], file: Path) -> Iterator[Shape]:
+    """The primitives, and those meshes that are beside the URDF's `file` and sound, by their full path."""
     for shape in shapes:
         geometry = shape.geometry
         if geometry.kind in PRIMITIVES and min(geometry.size) > 0:
             yield shape
-        elif geometry.kind == "mesh" and (path := mesh_file(geometry.mesh or "", folder)):
+        elif geometry.kind == "mesh" and (path := meshes.file_of(geometry.mesh or "", geometry.size, file)):
             yield replace(shape, geometry=replace(geometry, mesh=str(path)))
-
-
-def mesh_file(name: str, folder: Path) -> Path | None:
-    """The file of a mesh, sought in the URDF's folder and three above it; None where it is not at hand.
-
-    `package://my_robot/meshes/a.stl` is `my_robot/meshes/a.stl` or `meshes/a.stl` there. What MuJoCo does
-    not read counts as not at hand: COLLADA, an STL file as text or of more than `MOST_FACES`, and what stands
-    in place of a file that Git LFS keeps elsewhere.
-    """
-    plain = name.removeprefix("package://").removeprefix("file://")
-    if Path(plain).suffix.lower() not in MESHES:
-        return None
-    ways = [plain] if plain == name else [plain, plain.partition("/")[2]]
-    places = (above / way for above in (folder, *list(folder.resolve().parents)[:3]) for way in ways if way)
-    # `Path.is_file` raises where a name is too long for a file.
-    there = (place.resolve() for place in filter(os.path.isfile, places))
-    return next((path for path in there if _is_mesh(path)), None)
-
-
-def _is_mesh(path: Path) -> bool:
-    """Whether MuJoCo reads the file: of a binary STL, 84 bytes and 50 for each face."""
-    with path.open("rb") as file:
-        head = file.read(len(LFS_POINTER))
-    if path.suffix.lower() != ".stl":
-        return bool(head) and head != LFS_POINTER
-    faces, rest = divmod(path.stat().st_size - 84, 50)
-    return rest == 0 and 0 < faces <= MOST_FACES
 
 
 def _massive(inertial: Inertial | None) -> bool:

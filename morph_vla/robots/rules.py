@@ -88,7 +88,7 @@ RULES: dict[str, tuple[Severity, str, str]] = {
     "no-mass": ("warning", "expected more than 0", _SIMULATOR),
     "impossible-inertia": ("warning", "expected principal moments a, b, c > 0 with a + b >= c", _SIMULATOR),
     "unknown-shape": ("note", "expected box, cylinder, sphere, capsule or mesh", "the shape is ignored"),
-    "meshes": ("note", "only primitive shapes are used", "meshes are not opened"),
+    "meshes": ("note", "expected to lie beside the file", "a simulator uses those that do, the policy none"),
     # `mjcf`: what a MuJoCo model has and a URDF cannot hold
     "ball-or-free": ("warning", "expected a hinge or a slide", "it is frozen where the model begins"),
     "root-joint": ("warning", "expected a base that stands still", "it is left out: the base is fixed"),

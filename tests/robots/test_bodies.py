@@ -9,7 +9,7 @@ import pytest
 from test_limb import sliding, urdf
 
 from morph_vla.errors import ConfigError
-from morph_vla.robots import bodies, build, load
+from morph_vla.robots import bodies, build, load, meshes
 from morph_vla.robots.grasp import grasp
 from morph_vla.robots.inertia import carried
 from morph_vla.robots.kinematics import link_poses
@@ -205,23 +205,14 @@ def test_pads_of_sliding_fingers_meet_where_they_are_closed():
 
 def test_meshes_at_hand_are_used_and_others_left_out(folder: Path):
     (folder / "arm_description" / "meshes").mkdir(parents=True)
-    mesh = folder / "arm_description" / "meshes" / "a.stl"
-    mesh.write_bytes(bytes(84 + 50))  # of one face
-    for name in ("package://arm_description/meshes/a.stl", "meshes/a.stl"):
-        assert bodies.mesh_file(name, folder / "arm_description" / "urdf") == mesh.resolve()
-    assert bodies.mesh_file("meshes/b.stl", folder) is None
-    assert bodies.mesh_file(f"{'b' * 300}.stl", folder) is None, "longer than a file's name can be"
-    assert bodies.mesh_file("meshes/a.dae", folder) is None
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    spoilt = {
-        "text.stl": b"solid of text", "none.stl": bytes(84), "many.stl": bytes(84 + 50 * 200_001),
-        "lfs.stl": pointer, "lfs.obj": pointer, "none.obj": b"",
-    }  # fmt: skip
-    for name, data in spoilt.items():
-        (folder / "meshes" / name).parent.mkdir(exist_ok=True)
-        (folder / "meshes" / name).write_bytes(data)
-        assert bodies.mesh_file(f"meshes/{name}", folder) is None, name
-    shape = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "meshes/a.stl"), Pose(), None, 0)
+    mesh = folder / "arm_description" / "meshes" / "a.obj"
+    mesh.write_text("v 0.1 0 0\nv 0 0.1 0\nv 0 0 0.1\nv 0 0 0\nf 1 2 3\nf 1 4 2\nf 2 4 3\nf 3 4 1\n")
+    urdf_file = folder / "arm_description" / "urdf" / "arm.urdf"
+    for name in ("package://arm_description/meshes/a.obj", "meshes/a.obj"):
+        assert meshes.file_of(name, (1.0, 1.0, 1.0), urdf_file) == mesh.resolve()
+    assert meshes.file_of("meshes/b.obj", (1.0, 1.0, 1.0), urdf_file) is None
+    assert meshes.file_of(f"{'b' * 300}.stl", (1.0, 1.0, 1.0), urdf_file) is None, "longer than a name can be"
+    shape = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "meshes/a.obj"), Pose(), None, 0)
     links = tuple(replace(link, visuals=(shape,)) if link.name == "l2" else link for link in urdf().links)
     robot = build(replace(urdf(), links=links), Side(), folder / "arm_description" / "r.urdf")
     (link,) = (link for link in bodies.filled(robot).links if link.name == "l2")

@@ -31,7 +31,7 @@ EDGE = {
     "quadrotor_namespaced_root": "a namespace on the root",
     "random_urdf_000": "no rigid body can have its inertia tensor",
     "test_joints_MB": "",  # nothing is wrong with it
-    "user_data_test_object": "meshes are not opened",
+    "user_data_test_object": "a simulator uses those that do",
     "r2_left_gripper_dup_links_undeclared": "a second link 'r2/left_leg/ati'",
     "spherical_joint_limit": "has the type 'spherical'",
     "torus_deformable": "no <link> and no <joint> in <robot>",
