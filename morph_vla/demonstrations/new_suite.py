@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from morph_vla.demonstrations.check import Check, check
+from morph_vla.demonstrations.check import ERROR, Check, check
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, available, check_name
 from morph_vla.files.writing import write_text
@@ -99,4 +99,6 @@ def _nearest(checks: Sequence[Check]) -> str:
     """The check that went best, and at which clause most of its episodes failed."""
     best = max(checks, key=lambda done: done.successes)
     clause, episodes = max(best.failed.items(), key=lambda item: len(item[1]))
-    return f"in {best.suite} {len(episodes)} of {len(best.outcomes)} attempts failed at '{clause}'"
+    attempts = f"in {best.suite} {len(episodes)} of {len(best.outcomes)} attempts"
+    errors = [outcome.error for outcome in best.outcomes if outcome.error]
+    return f"{attempts} ended so: {errors[0]}" if clause == ERROR else f"{attempts} failed at '{clause}'"

@@ -88,6 +88,14 @@ def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: 
     assert capsys.readouterr().err.endswith("error: no place\n")  # and not: is another file
 
 
+def test_the_reason_of_an_arm_that_fails_is_a_clause_or_an_error_in_words():
+    failed = [Outcome(0, "lifted", 1.0), Outcome(1, "lifted", 1.0), Outcome(2, None, 1.0)]
+    ended = [Outcome(episode, "error", 0.0, "the physics diverged") for episode in range(3)]
+    worse, better = Check("arm:can", tuple(ended)), Check("arm:cube", tuple(failed))
+    assert new_suite._nearest([worse, better]) == "in arm:cube 2 of 3 attempts failed at 'lifted'"
+    assert new_suite._nearest([worse]) == "in arm:can 3 of 3 attempts ended so: the physics diverged"
+
+
 @pytest.mark.slow
 def test_an_object_is_not_called_as_a_link_of_the_robot(folder: Path):
     text = urdf_text(robots.load("panda").urdf).replace("panda_link7", "cube")
