@@ -107,10 +107,12 @@ def _check(vertices: Float[np.ndarray, "v 3"], faces: int, scale: tuple[float, .
     """Raise Unusable where MuJoCo would not build a mesh, or no link can be of that size."""
     if len(vertices) < 4 or not faces:
         raise Unusable("has fewer than four vertices, or no face")
-    vertices = vertices * np.array(scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        vertices = vertices * np.array(scale)
+        size = float(np.ptp(vertices, axis=0).max())
     if not np.isfinite(vertices).all():
         raise Unusable("has a vertex that is not finite")
-    if (size := float(np.ptp(vertices, axis=0).max())) > LARGEST:
+    if size > LARGEST:
         raise Unusable(f"is {size:.4g} m large (in millimetres? then scale='0.001 0.001 0.001')")
     spread = np.sqrt(np.maximum(np.linalg.eigvalsh(np.cov(vertices.T)), 0.0))
     if spread[0] <= FLAT * spread[2]:
@@ -141,7 +143,7 @@ def _stl(data: bytes) -> tuple[Float[np.ndarray, "v 3"], int]:
 
 def _obj(data: bytes) -> tuple[Float[np.ndarray, "v 3"], int]:
     try:
-        vertices = np.array(VERTEX.findall(data), dtype="S32").astype(np.float64).reshape(-1, 3)
+        vertices = np.array([[float(value) for value in row] for row in VERTEX.findall(data)]).reshape(-1, 3)
     except ValueError as error:
         raise Unusable("has a vertex that is no number") from error
     return vertices, len(FACE.findall(data))

@@ -50,6 +50,13 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
         ("a.obj", obj().partition(b"f ")[0], "has fewer than four vertices, or no face"),
         ("a.obj", obj() + b"\nv one two three", "has a vertex that is no number"),
         ("a.obj", obj() + b"\nv nan 0 0", "has a vertex that is not finite"),
+        ("a.obj", obj() + b"\nv 1e400 0 0", "has a vertex that is not finite"),
+        (
+            "a.obj",
+            obj() + b"\nv 1e300 0 -1e300",
+            "is 1e+300 m large (in millimetres? then scale='0.001 0.001 0.001')",
+        ),
+        ("a.obj", obj() + b"\nv 0.10000000000000000000000000000000000001e-1 0 0", ""),
         ("a.obj", obj(FLAT), "is flat"),
         ("a.stl", stl(FLAT), "is flat"),
         ("a.stl", stl(1000 * CORNERS), "is 100 m large (in millimetres? then scale='0.001 0.001 0.001')"),
