@@ -5,7 +5,6 @@ import importlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-from morph_vla import installing
 from morph_vla.findings import Finding
 
 
@@ -81,6 +80,8 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
+        from morph_vla import installing  # a client that has all it needs never asks
+
         package, remedy = module.partition(".")[0], installing.remedy(extra)
         if error.name == package:
             raise MissingExtraError(f"'{module}' is not installed; install the extra: {remedy}") from error
