@@ -31,7 +31,7 @@ from morph_vla.wording import count
 LOG = logging.getLogger(__name__)
 MJCF = (".xml", ".mjcf")
 MANY_FACES = 100_000
-"""Of all meshes together, above which films take noticeably longer: three times with 400,000"""
+"""Of all meshes together, above which films take noticeably longer: three times with 200,000 in one link"""
 OTHER_FORMATS = (".xacro", ".sdf", ".usd", ".usda", ".usdc")
 
 
