@@ -2,18 +2,19 @@
 
     sizes         the shapes of the arrays
     statistics    LeRobot: its preprocessor's file; openpi: assets/ID/norm_stats.json; else `statistics`
-    horizon       LeRobot: config.json; else the recipe; else that of openpi's own policy of this preset
+    horizon       config.json; else the recipe; else that of openpi's own policy of this preset
     actions       LeRobot: its preprocessor (relative or absolute); else the recipe; else the preset
     robot         the one asked for; else the recipe's; else the preset's
-    cameras       those asked for; else the recipe's; else the preset's; else LeRobot's config.json
+    cameras       those asked for; else the recipe's; else the preset's; in the order of LeRobot's config.json
     control rate  the robot's side file
 
-What is nowhere is one sentence that says what to give.
+What is nowhere is one sentence that says what to give; where a folder and what is given disagree, the folder
+is followed, which is said.
 """
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ from morph_vla.weights.load import returned_at_once, sizes_of
 LOG = logging.getLogger(__name__)
 TOKENIZER = "paligemma"
 """Of every pi0.5 that openpi or LeRobot trained."""
-HORIZONS = {"droid": 15, keys.ROBOARENA: 15, "libero": 10, "aloha": 50}
-"""Actions in a chunk of openpi's own pi0.5 policies, by preset."""
+HORIZONS = {"droid": 16, keys.ROBOARENA: 16, "libero": 10, "aloha": 50}
+"""Actions in a chunk of openpi's own pi0.5 policies, by preset; of DROID those of its policies of positions
+(`pi05_full_droid_finetune`): velocities have 15, and a recipe (`openpi_droid`)."""
 MARKS = ("model.safetensors", "model.safetensors.index.json", "_METADATA", "params/_METADATA")
 OURS = ("about", "policy.json")
 
@@ -137,13 +139,23 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
         asked = sources[name]
     else:
         asked = Dataset(dataset=str(folder), robot=name, preset=preset if known else "")
-    cameras = dict(given.cameras or asked.cameras) or _cameras(folder, preset, processor)
+    cameras = _cameras(folder, dict(given.cameras or asked.cameras) or _of_preset(preset), processor)
     actions = processor.actions or (asked.actions if sources or known else "")
     if known and preset == "droid" and not (sources or processor.actions):
         LOG.warning(
-            "%s: answers are taken for deltas of joint positions; those of a policy of joint velocities, as "
-            "openpi's pi05_droid, would drive the arm wrongly: give --recipe openpi_droid for one",
+            "%s: answers are taken for deltas of joint positions, %d of them; those of a policy of joint "
+            "velocities, as openpi's pi05_droid, would drive the arm wrongly: give --recipe openpi_droid for "
+            "one",
             folder,
+            processor.horizon or HORIZONS[preset],
+        )
+    if sources and asked.recorded == "targets" and actions != asked.actions:
+        LOG.warning(
+            "%s: its files say that actions are %s, and recipe %s has %s: the files are followed",
+            folder,
+            actions,
+            given.recipe,
+            asked.actions,
         )
     if not actions:
         raise MorphVlaError(
@@ -153,18 +165,52 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
     return dataclasses.replace(asked, cameras=cameras, actions=actions)
 
 
-def _cameras(folder: Path, preset: str, processor: Processor) -> dict[str, str]:
-    """A preset's cameras by the last part of their keys; else LeRobot's, in the order of its config.json."""
-    if preset:
-        images = keys.PRESETS[preset].images
-        return {camera: names[0].rpartition("/")[2] for camera, names in images.items()}
-    known = Pi05Config().cameras
-    if processor.cameras and len(processor.cameras) <= len(known):
-        ours = {camera: camera for camera in processor.cameras if camera in known}
-        return ours or dict(zip(known, processor.cameras, strict=False))
-    raise MorphVlaError(
-        f"{folder}: the checkpoint does not say what its cameras are called; give --preset or --recipe RECIPE"
-    )
+def _of_preset(preset: str) -> dict[str, str]:
+    """A preset's cameras, by the last part of their keys."""
+    images = keys.PRESETS[preset].images if preset else {}
+    return {camera: names[0].rpartition("/")[2] for camera, names in images.items()}
+
+
+def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> dict[str, str]:
+    """The model's name for a camera -> that of what is offered: a recipe's, a suite's or a client's.
+
+    A policy of LeRobot sees its cameras in the order of config.json, whatever is offered calls first. Where
+    these have the model's names, what is offered for others is left out.
+    """
+    known, theirs = Pi05Config().cameras, processor.cameras
+    if not theirs or len(theirs) > len(known):
+        if offered:
+            return dict(offered)
+        raise MorphVlaError(
+            f"{folder}: the checkpoint does not say what its cameras are called; give --preset or --recipe "
+            "RECIPE"
+        )
+    if ours := [camera for camera in theirs if camera in known]:
+        chosen = {camera: offered.get(camera, "") if offered else camera for camera in ours}
+    else:
+        names = [_alike(theirs, name, offered) if offered else name for name in theirs]
+        chosen = dict(zip(known, names, strict=False))
+        if "" in names or len({*names}) < len(names):
+            raise MorphVlaError(
+                f"{folder}: the checkpoint looks through {', '.join(theirs)}, and there are only "
+                f"{', '.join(offered.values())}; give --recipe RECIPE whose data.cameras have a name for each"
+            )
+        if tuple(names) != theirs:
+            LOG.warning(
+                "%s: the checkpoint looks through %s, which are taken for %s",
+                folder,
+                ", ".join(theirs),
+                ", ".join(names),
+            )
+    return {camera: name for camera, name in chosen.items() if name}
+
+
+def _alike(theirs: Sequence[str], name: str, offered: Mapping[str, str]) -> str:
+    """What is offered by the same name, else for the same role (`keys.roles`), else nothing."""
+    if name in offered.values():
+        return name
+    role = next((role for role, camera in keys.roles(theirs).items() if camera == name), "")
+    return offered.get(role, "")
 
 
 def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: Processor) -> Pi05Config:
@@ -188,7 +234,12 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
         has_ranking = any(name.startswith("image_tokens/") for name in opened.entries)
         if fewer is not None and fewer.learns and not has_ranking:
             fewer = None
-        return dataclasses.replace(recipe.model, morphology=body, image_tokens=fewer, lora=None)
+        known = {"horizon": processor.horizon, "max_tokens": processor.max_tokens}
+        others = {key: value for key, value in known.items() if value and value != getattr(recipe.model, key)}
+        for key, value in others.items():
+            text = "%s: config.json says %s %d, and the recipe %d: the file is followed"
+            LOG.warning(text, opened.path, key, value, getattr(recipe.model, key))
+        return dataclasses.replace(recipe.model, morphology=body, image_tokens=fewer, lora=None, **others)
     if has_plugin:
         raise MorphVlaError(
             f"{opened.path}: the checkpoint has the plugin's leaves and does not say its settings; give "

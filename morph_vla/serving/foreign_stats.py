@@ -47,7 +47,7 @@ class Processor:
     cameras: tuple[str, ...] = ()
     """In the order in which the model sees them"""
     actions: str = ""
-    """`absolute` or `delta`"""
+    """`absolute` or `delta`; empty where the files do not say, as those of openpi's PyTorch trainer"""
     relative: tuple[bool, ...] | None = None
     """Of which values a delta is taken, and of all that follow; None: of those that are no gripper"""
     state: Stats | None = None
@@ -56,6 +56,9 @@ class Processor:
 
 def processor(folder: Path) -> Processor:
     """LeRobot's config.json and preprocessor, as far as they are there.
+
+    openpi's examples/convert_jax_model_to_pytorch.py has names of its own for two of the settings, and says
+    nothing of cameras or actions.
 
     Raises MorphVlaError for damaged ones.
     """
@@ -66,13 +69,15 @@ def processor(folder: Path) -> Processor:
         known = {step.get("registry_name"): step for step in steps}
         relative = known.get("relative_actions_processor", {}).get("config", {})
         is_relative = bool(relative.get("enabled", config.get("use_relative_actions", False)))
+        is_known = bool(known) or "use_relative_actions" in config
+        kind = "delta" if is_relative else "absolute"
         measured = _normalizer(folder, known.get("normalizer_processor", {}))
         return Processor(
-            _count(config, "chunk_size"),
+            _count(config, "chunk_size") or _count(config, "action_horizon"),
             _count(config, "tokenizer_max_length"),
-            _word(config, "dtype"),
+            _word(config, "dtype") or _word(config, "precision"),
             tuple(name.removeprefix(IMAGES) for name in features),
-            "delta" if is_relative else "absolute",
+            kind if is_known else "",
             _relative(relative) if is_relative else None,
             measured.get(STATE),
             measured.get(ACTION),
@@ -172,7 +177,8 @@ def of(
 ) -> tuple[Stats, Stats, str]:
     """(state, action) of the robot's joints, and whose they are; `given` is a file or a folder with them.
 
-    Raises MorphVlaError where there are none, several, or too few values.
+    Raises MorphVlaError where there are none, several, or of fewer or more values than the robot has joints;
+    what follows these may be padding.
     """
     if given:
         source = expanded(given)
@@ -189,7 +195,23 @@ def of(
                 f"{source}: statistics of {len(stats.q01)} values of the {feature}; robot '{robot.name}' has "
                 f"{len(joints)} joints ({', '.join(joints)}), whose positions a policy answers with"
             )
+        if values := _beyond(stats, len(joints)):
+            raise MorphVlaError(
+                f"{source}: statistics of {len(joints) + values} values of the {feature}, and robot "
+                f"'{robot.name}' has {len(joints)} joints ({', '.join(joints)}); give --robot the one that "
+                "they are of"
+            )
     return _first(state, len(joints)), _first(action, len(joints)), str(source)
+
+
+def _beyond(stats: Stats, count: int) -> int:
+    """How many values follow the first `count` up to the last that is no padding.
+
+    Padding never changes: its ends are equal, or those of a mean of 0 and a deviation of 1.
+    """
+    ends = list(zip(stats.q01, stats.q99, strict=True))[count:]
+    measured = [index for index, (low, high) in enumerate(ends, 1) if low != high and (low, high) != (-1, 1)]
+    return max(measured, default=0)
 
 
 def _first(stats: Stats, count: int) -> Stats:

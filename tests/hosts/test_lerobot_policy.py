@@ -11,6 +11,7 @@ pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
 import torch
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies import get_policy_class
+from lerobot.policies.factory import make_pre_post_processors
 from policies import Wave
 
 from morph_vla.engines.engine import actions_of
@@ -242,10 +243,54 @@ def test_a_policy_that_is_saved_elsewhere_finds_its_checkpoint(monkeypatch, tmp_
     MorphVlaPolicy.from_pretrained(tmp_path / "saved").save_pretrained(trained)
     assert places == [trained, trained]
     assert json.loads((trained / "config.json").read_text())["checkpoint"] == "."  # and may be moved
+    for folder in (trained, tmp_path / "saved"):  # lerobot-eval asks a folder for its processors too
+        config = PreTrainedConfig.from_pretrained(folder)
+        before, _ = make_pre_post_processors(config, pretrained_path=str(folder))
+        assert before({"observation.state": torch.zeros(8)})["observation.state"].shape == (1, 8)
     export.write("hf://someone/several", tmp_path / "address")
     MorphVlaPolicy.from_pretrained(tmp_path / "address").save_pretrained(tmp_path / "again")
     MorphVlaPolicy.from_pretrained(tmp_path / "again")
     assert places[2:] == ["hf://someone/several"] * 2
+
+
+def test_more_actions_than_an_answer_has_are_refused(served, monkeypatch, tmp_path):
+    """The number is what config.json says of a loaded policy: one that is never executed would be untrue."""
+    with pytest.raises(
+        MorphVlaError, match=r"^policy.n_action_steps: 33, and this policy answers with 32 actions$"
+    ):
+        served("--n_action_steps=33")
+    assert served("--n_action_steps=32").config.n_action_steps == 32
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_numbers_of_any_type_are_read(wave, kind):
+    policy, spy = wave
+    batch = {
+        key: value.to(kind).requires_grad_() if isinstance(value, torch.Tensor) else value
+        for key, value in batch_of().items()
+    }
+    assert policy.select_action(batch).shape == (2, 8)
+    np.testing.assert_allclose(spy.seen[0]["state"], batch_of()["observation.state"][0], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"observation.state": torch.zeros(8)},
+            r"observation.state has shape \[8\]; expected \[episodes, joints\]: LeRobot's pre",
+        ),
+        ({"task": ["a"]}, "the batch has 2 states, and 1 of task$"),
+        (
+            {"observation.images.wrist": torch.zeros(1, 3, 5, 7)},
+            "the batch has 2 states, and 1 of images/wrist$",
+        ),
+    ],
+)
+def test_a_batch_whose_parts_do_not_fit_is_refused(wave, changes, words):
+    policy, _ = wave
+    with pytest.raises(MorphVlaError, match=f"^{words}"):
+        policy.select_action({**batch_of(), **changes})
 
 
 def test_it_is_not_trained_by_lerobot(wave):

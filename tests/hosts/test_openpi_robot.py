@@ -93,8 +93,9 @@ def test_cameras_get_openpis_names_and_absent_ones_are_black():
     floats = np.full((3, 5, 7), 0.5, np.float32)
     bytes_ = np.full((5, 7, 3), 9, np.uint8)
     result = inputs(
-        {"front": floats, "wrist": bytes_, "state": 1, "actions": 2, "prompt": "go", "robot": "x", "y": 0}
-    )
+        {"front": floats, "wrist": bytes_, "state": np.zeros(6), "actions": np.ones((3, 6)), "prompt": "go",
+         "robot": "x", "y": 0}
+    )  # fmt: skip
     assert set(result) == {"image", "image_mask", "state", "actions", "prompt", "robot"}
     assert {name: bool(mask) for name, mask in result["image_mask"].items()} == {
         "base_0_rgb": True, "left_wrist_0_rgb": True, "right_wrist_0_rgb": False,

@@ -24,8 +24,10 @@ from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.files import remote as bases
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.export import ADDRESS
+from morph_vla.hosts.lerobot.processor_morph_vla import make_morph_vla_pre_post_processors
 from morph_vla.hosts.lerobot.theirs import KEYS
 from morph_vla.serving import remote
+from morph_vla.weights.lerobot_processors import POSTPROCESSOR, PREPROCESSOR
 
 LOG = logging.getLogger(__name__)
 not_compiled: Any = torch.compiler.disable  # whose types know no methods
@@ -33,6 +35,7 @@ IMAGES = "observation.images."
 EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
 ENDED = "observation.ended"  # theirs too: what this row shows was shown before
 DROID_HZ = 15.0
+MOST = 2**20  # actions in an answer
 TRAINING = "a morph_vla policy is trained by `morph-vla train`, not by lerobot-train"
 
 
@@ -50,7 +53,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         super().__init__(config)
         self._folder, self._where = folder.resolve(), _where(config, folder, hub)
         self._settings, self._policy = config, _load(config, self._where)
-        config.n_action_steps = config.n_action_steps or _open_loop(self._policy)
+        config.n_action_steps = _executed(config.n_action_steps, self._policy)
         self._actions: deque[Tensor] = deque()
         self._answers: dict[object, np.ndarray] = {}
         """The last ones, by episode"""
@@ -71,13 +74,22 @@ class MorphVlaPolicy(PreTrainedPolicy):
         return cls(config, folder, hub).eval()
 
     def _save_pretrained(self, save_directory: Path, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """LeRobot's: `config.json` alone, which in another folder names the checkpoint's in full."""
+        """LeRobot's: `config.json`, which in another folder names the checkpoint's in full.
+
+        Its processors too, which `lerobot-eval` asks for, where the folder has none.
+        """
         place, settings = save_directory.resolve(), self._settings
         if place == self._where:
             settings = dataclasses.replace(settings, checkpoint=".")
         elif place != self._folder:
             settings = dataclasses.replace(settings, checkpoint=str(self._where))
         settings._save_pretrained(save_directory)
+        pipelines = zip(
+            make_morph_vla_pre_post_processors(settings), (PREPROCESSOR, POSTPROCESSOR), strict=True
+        )
+        for pipeline, file in pipelines:
+            if not (save_directory / file).exists():
+                pipeline.save_pretrained(save_directory)
 
     def push_to_hub(self, *arguments: Any, **options: Any) -> str:
         """LeRobot's, of `config.json` alone. Raises MorphVlaError where that names a folder here."""
@@ -139,16 +151,24 @@ class MorphVlaPolicy(PreTrainedPolicy):
         if STATE not in batch:
             raise MorphVlaError(f"the batch lacks {STATE}; it has {', '.join(sorted(batch))}")
         images = {
-            f"images/{key.removeprefix(IMAGES)}": pixels(value.cpu().numpy(), key)
+            f"images/{key.removeprefix(IMAGES)}": pixels(_array(value), key)
             for key, value in batch.items()
             if key.startswith(IMAGES)
         }
         numbers = {name: batch[key] for key, name in KEYS.items() if key in batch}
-        values = {name: value.cpu().numpy().astype(np.float32) for name, value in numbers.items()}
+        values = {name: _array(value).astype(np.float32) for name, value in numbers.items()}
         for key, name in KEYS.items():
             if name in values and not np.isfinite(values[name]).all():
                 raise MorphVlaError(f"{key}: not every number is finite")
-        states, tasks = values["state"], self._tasks(batch, len(values["state"]))
+        if (states := values["state"]).ndim != 2:
+            raise MorphVlaError(
+                f"{STATE} has shape {list(states.shape)}; expected [episodes, joints]: LeRobot's "
+                "preprocessor gives one episode its first axis"
+            )
+        tasks = self._tasks(batch, len(states))
+        for name, rows in {**images, **values, "task": tasks}.items():
+            if len(rows) != len(states):
+                raise MorphVlaError(f"the batch has {len(states)} states, and {len(rows)} of {name}")
         for index in range(len(states)):
             episode, step = self._rollouts * len(states) + index, self._steps
             if EPISODE in batch and STEP in batch:
@@ -180,10 +200,23 @@ class MorphVlaPolicy(PreTrainedPolicy):
         raise MorphVlaError(TRAINING)
 
 
-def _open_loop(policy: Policy) -> int:
-    """How many actions `morph-vla eval` would execute; DROID's where another's server says no rate."""
+def _executed(asked: int, policy: Policy) -> int:
+    """How many actions of an answer: those asked for, or those that `morph-vla eval` would execute.
+
+    DROID's rate where another's server says none. Raises MorphVlaError for more than an answer has.
+    """
     trained = getattr(policy, "trained", None) or {"control_rate": DROID_HZ}
-    return open_loop_at(trained["control_rate"])
+    about = getattr(policy, "card", None) or getattr(policy, "config", None)
+    horizon = getattr(about, "horizon", None)
+    if horizon and asked > horizon:
+        raise MorphVlaError(f"policy.n_action_steps: {asked}, and this policy answers with {horizon} actions")
+    return asked or min(open_loop_at(trained["control_rate"]), horizon or MOST)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """A tensor's values, also those of a type that NumPy lacks (bfloat16)."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _where(config: MorphVlaConfig, folder: Path, hub: str) -> str | Path:

@@ -85,7 +85,8 @@ class RobotInputs:
 
     `cameras` maps openpi's names to the sample's; one that is not there is black and masked. Images may be
     uint8 [h w 3] or, as LeRobot gives them, floats in [0, 1] and [3 h w]. State and actions have the `joints`
-    values of `robot`: others would be padded or cut later on without a word.
+    values of `robot`, also where a request names another one: statistics and deltas are this robot's, and
+    other values would be padded or cut later on without a word.
     """
 
     cameras: Mapping[str, str | None]
@@ -102,7 +103,7 @@ class RobotInputs:
             )
         for key in ("state", "actions"):
             shape = np.shape(data[key]) if key in data else (self.joints,)
-            if "robot" not in data and (not shape or shape[-1] != self.joints):
+            if not shape or shape[-1] != self.joints:
                 raise MorphVlaError(
                     f"{key} has shape {list(shape)}, and robot '{self.robot}' has {self.joints} joints; name "
                     "the robot of this dataset in the configuration's file"
