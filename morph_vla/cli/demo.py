@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from morph_vla import process
-from morph_vla.cli.common import add, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.common import add, add_json, add_number, add_overrides
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
 from morph_vla.demo import ALONE, ARMS, BASE, FROM_BASE, NO_BASE
@@ -27,7 +27,8 @@ EXAMPLES = """
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
     add_overrides(parser, "recipe", " nano_demo, or without a base panda_demo")
-    add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
+    about = "the folder for everything that it makes (default runs/demo; with --robot runs/NAME)"
+    add(parser, "-o --output", about, "FOLDER", type=Path)
     about = (
         "tasks, such as droid_panda:cube_in_bowl (default: with a base a suite made for it, else droid_panda)"
     )
@@ -66,8 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
         now("")
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    folder = arguments.output
     settings = job.Settings(**{key.name: getattr(arguments, key.name) for key in fields(job.Settings)})
+    folder = arguments.output or Path("runs") / (settings.suite_name if settings.robot else "demo")
     say(f"The demo, in {folder}. Ctrl-C stops it; the same command goes on.\n")
     page, record = folder / report.FILE_NAME, folder / FILE_NAME
     prefix = f"MORPH_VLA_PATH={shlex.quote(str(folder))} " if settings.writes_suite else ""

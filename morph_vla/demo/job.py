@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from morph_vla import perception, report, robots
-from morph_vla.demo import base
-from morph_vla.demo.settings import ARM, STAGES, TASKS, Settings
-from morph_vla.demonstrations import new_suite, recording
+from morph_vla.demo import arm, base
+from morph_vla.demo.settings import STAGES, Settings
+from morph_vla.demonstrations import recording
 from morph_vla.doctor import machine, require_gl
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
@@ -28,10 +28,9 @@ from morph_vla.recipes.keys import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study
-from morph_vla.robots import Robot, adding, draw
+from morph_vla.robots import draw
 from morph_vla.serving import inside, trials
 from morph_vla.serving import policy as policies
-from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite
 from morph_vla.termination import Terminated
 from morph_vla.training import checkpoint
@@ -111,7 +110,7 @@ def run(
         scratch=runs.get("scratch", {}),
         evaluations=evaluations,
         difference=to_plain(compare(evaluations[0], evaluations[-1])),
-        pictures={"joint_graph": "joint_graph.png", **pictures},
+        pictures={"joint_graph": arm.PICTURE, **pictures},
         machine=machine(),
         versions=versions(),
         command=settings.command,
@@ -194,9 +193,9 @@ class _Clock:
 
 def _robot(folder: Path, settings: Settings) -> Done:
     """Read the URDF, draw its graph; an arm that is new is added to the folder, with a suite."""
-    tasks = _tasks(folder, settings)
+    tasks = arm.tasks(folder, settings)
     robot = robots.load(tasks[0].robot)
-    facts, picture = robot.as_dict(), folder / "joint_graph.png"
+    facts, picture = robot.as_dict(), folder / arm.PICTURE
     there = picture.exists()
     if not there:
         folder.mkdir(parents=True, exist_ok=True)
@@ -205,38 +204,6 @@ def _robot(folder: Path, settings: Settings) -> Done:
     joints = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     words = f"{robot.name}: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}"
     return Done((facts, tasks), words, there)
-
-
-def _tasks(folder: Path, settings: Settings) -> tuple[Suite, ...]:
-    """The tasks of the suite; one that the demo writes is written by its first run."""
-    if settings.robot is not None:
-        with _arm(settings.robot, folder) as path:
-            return _written(folder, settings.suite_name, robots.load(path))
-    if settings.writes_suite:
-        return _written(folder, settings.suite_name, robots.load(ARM), TASKS)
-    return suites.load_tasks(settings.suite_name)
-
-
-def _arm(source: Path, folder: Path) -> AbstractContextManager[str | Path]:
-    """A robot that is registered; of a file, the copy that the folder gets if it is used."""
-    is_name = str(source) == source.name and not source.suffix and not source.is_file()
-    if is_name:
-        return adding.completed(str(source))
-    there = folder / "urdf_descriptors" / f"{source.stem}.urdf"
-    if there.is_file() and source.is_file() and there.read_bytes() != source.read_bytes():
-        raise MorphVlaError(
-            f"{folder} is of another arm: {there} is not {source}; choose another folder (-o), or remove it"
-        )
-    return adding.only_if_used(source, "", folder / "urdf_descriptors")
-
-
-def _written(
-    folder: Path, name: str, robot: Robot, tasks: Sequence[str] = (new_suite.DEFAULT,)
-) -> tuple[Suite, ...]:
-    path = folder / "eval" / f"{name}.yaml"
-    if not path.exists():
-        new_suite.make(name, robot, tasks, path)
-    return suites.load_tasks(path)
 
 
 def of_robot(facts: Mapping[str, Any], settings: Settings) -> list[str]:

@@ -286,7 +286,10 @@ def _write(files: Mapping[Path, bytes]) -> tuple[Path, ...]:
     there = [path for path in files if path.is_file()]
     for path in there:
         if path.read_bytes() != files[path]:
-            raise MorphVlaError(f"{path} exists and is another file; give the robot another name")
+            raise MorphVlaError(
+                f"{path} exists and is another file: remove it to take this one, or give the robot another "
+                "name"
+            )
     missing = tuple(path for path in files if path not in there)
     for path in missing:
         write_bytes(path, files[path])

@@ -8,7 +8,7 @@ import pytest
 from demo_records import made_up
 
 from morph_vla import robots
-from morph_vla.demo import ARMS, AS_IT_IS, NO_BASE, job, words
+from morph_vla.demo import ARMS, AS_IT_IS, NO_BASE, arm, job, words
 from morph_vla.demo.settings import WITHOUT_TRAINING
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote
@@ -97,7 +97,7 @@ def test_a_robot_that_is_registered_is_asked_for_by_its_name(folder, run):
     status, out, err = run(f"demo --robot so10 --zero-shot -o {folder / 'x'}")
     assert (status, "so101" in out) == (2, False)
     assert "error: no robot 'so10'; did you mean 'so101'?" in err
-    with job._arm(Path("panda"), folder / "y") as name:
+    with arm.added(Path("panda"), folder / "y") as name:
         assert name == "panda"
     assert not (folder / "y").exists()
 
@@ -140,21 +140,6 @@ def test_from_pictures_it_is_driven_too(folder, run):
     assert record["policy"]["poses_from"] == "poses-exterior"
     assert sum(trial["success"] for trial in record["trials"]) >= 6
     assert (target / "report.html").exists()
-
-
-def test_another_arm_of_the_same_file_name_is_of_another_folder(folder, monkeypatch):
-    """An edited URDF too: `demo` gives no other name, so the sentence names what can be done."""
-    monkeypatch.setenv("MORPH_VLA_PATH", "")  # to be as it was: a demo searches its folder
-    there, arm = folder / "x/urdf_descriptors/model.urdf", folder / "model.urdf"
-    there.parent.mkdir(parents=True)
-    there.write_text("<robot/>")
-    arm.write_text(urdf_text(robots.load("panda").urdf))
-    words = (
-        rf"x is of another arm: .*model\.urdf is not {re.escape(str(arm))}; choose another folder \(-o\), or"
-    )
-    with pytest.raises(MorphVlaError, match=words):
-        job.act(folder / "x", job.Settings(robot=arm, zero_shot=True))
-    assert there.read_text() == "<robot/>"
 
 
 def test_what_comes_next_can_be_pasted_for_a_name_with_a_space(folder):

@@ -153,7 +153,7 @@ def test_a_copied_robot_takes_its_meshes_with_it(tmp_path: Path, caplog):
     # The same again writes nothing; another mesh of that name is never put in its place.
     assert adding.add(examine.examine(file), "mine", home).written == ()
     (source / "b.obj").write_bytes(obj(3 * CORNERS))
-    with pytest.raises(adding.MorphVlaError, match=r"mine\.meshes/b\.obj exists and is another file; give"):
+    with pytest.raises(adding.MorphVlaError, match=r"mine\.meshes/b\.obj exists and is another file: remove"):
         adding.add(examine.examine(file), "mine", home)
 
 
