@@ -232,6 +232,9 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
         "error: c/record.json exists already; choose a folder without a record\n"
     )
     assert run("merge a a -o d")[2] == "error: one part is given twice\n"
+    (folder / "e").mkdir()
+    (folder / "e/trials.jsonl").write_text("")
+    assert run("merge a b -o e")[2] == "error: e holds an evaluation of its own; choose another folder\n"
     (folder / "b/record.json").write_text(json.dumps(whole | {"open_loop": 4}))
     assert "open_loop: none in a, 4 in b" in run("merge a b -o d")[2]
     assert not (folder / "d").exists()

@@ -47,7 +47,10 @@ def test_add_never_replaces(run, folder, arm):
     arm.write_text(ARM.replace('upper="1"', 'upper="2"'))
     status, _, err = run(f"robots add {arm}")
     assert status == 2
-    assert "my_arm.urdf exists and is another file: remove it to take this one, or give the robot another name" in err
+    assert (
+        "my_arm.urdf exists and is another file: remove it to take this one, or give the robot another name"
+        in err
+    )
     status, out, _ = run(f"robots add {arm} --name other")
     assert status == 0
     assert "hides" not in out
@@ -74,7 +77,10 @@ def test_add_writes_no_urdf_where_another_side_file_is_there(run, folder, arm):
     target.with_suffix(".yaml").write_text("joints: [elbow]\n")
     status, _, err = run(f"robots add {arm} --write-side")
     assert (status, target.exists()) == (2, False)
-    assert "my_arm.yaml exists and is another file: remove it to take this one, or give the robot another name" in err
+    assert (
+        "my_arm.yaml exists and is another file: remove it to take this one, or give the robot another name"
+        in err
+    )
     status, out, _ = run(f"robots add {arm}")
     words = f"{target.with_suffix('.yaml')} was there before, and is this robot's side file\n"
     assert status == 0

@@ -31,6 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
     target = arguments.output / record.FILE_NAME
     if target.exists():
         raise MorphVlaError(f"{target} exists already; choose a folder without a record")
+    if (arguments.output / journal.FILE_NAME).exists():
+        raise MorphVlaError(f"{arguments.output} holds an evaluation of its own; choose another folder")
     if len({path.resolve() for path in arguments.parts}) < len(arguments.parts):
         raise MorphVlaError("one part is given twice")
     parts = {str(path): journal.so_far(path) for path in arguments.parts}

@@ -1,5 +1,6 @@
 """A policy on a suite: whether it fits, each of its tasks in turn, one record; what is there is read back."""
 
+import contextlib
 import dataclasses
 import logging
 import shlex
@@ -15,7 +16,7 @@ from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
 from morph_vla.findings import errors
-from morph_vla.results import comparison, sequential
+from morph_vla.results import comparison, identity, sequential
 from morph_vla.results.merging import check_together, combine
 from morph_vla.results.record import FILE_NAME, Record, write
 
@@ -62,8 +63,11 @@ def evaluate(
             where = about["checkpoint"] or about["name"]
             raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
     stops = [run.stop(task) for task in tasks]  # what it has no record of is said before hours are spent
+    before = _kept(place)
     if len(tasks) == 1:
-        return run.task(tasks[0], place, stops[0])
+        record = run.task(tasks[0], place, stops[0])
+        _warn_of_fewer(before, record, place)
+        return record
     check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
     with journal.alone(place):
         if place is not None:
@@ -73,7 +77,28 @@ def evaluate(
         parts = [run.task(*each) for each in zip(tasks, places, stops, strict=True)]
         whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
         run.keep(whole, place)
+    _warn_of_fewer(before, whole, place)
     return whole
+
+
+def _kept(folder: Path | None) -> Record | None:
+    """The record in a folder; None where there is none, or it cannot be read, which is said later."""
+    with contextlib.suppress(MorphVlaError):
+        return rollout.finished(folder)
+    return None
+
+
+def _warn_of_fewer(before: Record | None, now: Record, folder: Path | None) -> None:
+    """Say that a record of more episodes of the same evaluation stood there; its journal has them still."""
+    if before is None or identity.of_evaluation(before) != identity.of_evaluation(now):
+        return
+    gone = {trial.key for trial in before.trials} - {trial.key for trial in now.trials}
+    if gone and folder is not None:
+        LOG.warning(
+            "%s had %d episodes, and has now the %d that were asked for; the journal keeps the others: ask "
+            "for as many again (--episodes), and none is played twice",
+            folder / FILE_NAME, len(before.trials), len(now.trials),
+        )  # fmt: skip
 
 
 def check_against(suite: Sequence[Task], against: Record, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.keys import Recipe
 from morph_vla.recipes.recipe import PACE_KEYS
 from morph_vla.training import checkpoint, datasets
+from morph_vla.training.progress import Curve
 
 # recipe.json last: while it is there, a removal that was interrupted can be done again.
 OF_A_RUN = ("log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations", "recipe.json")
@@ -35,6 +37,8 @@ def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
         raise MorphVlaError(
             f"{folder} holds what a run left and not its recipe (recipe.json is missing); give another folder"
         )
+    if first and path.exists():
+        _check_checkpoints(folder)
     if not path.exists() or (first and not _trained(folder)):
         write_text(path, json.dumps(plain, indent=2, sort_keys=True))
         return
@@ -60,6 +64,23 @@ def _trained(folder: Path) -> bool:
     """Whether a run left something to go on with, or to look at."""
     log = folder / "log.jsonl"
     return bool(checkpoint.steps(folder / "checkpoints")) or (log.exists() and log.stat().st_size > 0)
+
+
+def _check_checkpoints(folder: Path) -> None:
+    """Raise MorphVlaError where the log is of a run with checkpoints, and there is none: it would be cut off.
+
+    One that was stopped before its first checkpoint begins anew.
+    """
+    if checkpoint.steps(folder / "checkpoints"):
+        return
+    lines = Curve(folder / "log.jsonl", sys.maxsize, writes=False).lines
+    logged = max((line["step"] for line in lines), default=0)
+    pace = recipes.of_run(folder).training
+    if logged >= min(pace.checkpoint_every, pace.steps):
+        raise MorphVlaError(
+            f"{folder}: its log goes to step {logged}, and {folder / 'checkpoints'} has none; bring them "
+            "back, give another folder, or begin anew (--overwrite)"
+        )
 
 
 def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:

@@ -41,9 +41,13 @@ def restore(folder: Path, like: State) -> State:
     except Exception as error:  # orbax raises its own, and plain ones
         older = [step for step in steps(folder.parent) if str(step) != folder.name]
         then = f"goes on from step {older[-1]}" if older else "begins anew"
-        raise MorphVlaError(
-            f"{folder} is damaged ({reason(error)[:200]}): remove it, and the same command {then}"
-        ) from error
+        remedy = f"remove it, and the same command {then}"
+        if not (folder / "state").is_dir() and (folder / "averaged").is_dir():
+            raise MorphVlaError(
+                f"{folder} has no state of the optimizer, so it acts and cannot be trained on: begin a new "
+                f"run with its weights (weights={folder}), or {remedy}"
+            ) from error
+        raise MorphVlaError(f"{folder} is damaged ({reason(error)[:200]}): {remedy}") from error
 
 
 def _restored_state(folder: Path, like: State) -> State:

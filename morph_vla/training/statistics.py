@@ -12,6 +12,7 @@ dataset's units), `widen` takes the range to MIN_SPAN about its middle, `refuse`
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,8 @@ from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.screws import screws
+
+LOG = logging.getLogger(__name__)
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
@@ -220,7 +223,12 @@ def measured(parts: Sequence[Recorded], horizon: int) -> tuple[Stats, Stats]:
     state = stats.measure(np.concatenate([part.recordings.state for part in parts]))
     columns = range(parts[0].recordings.action.shape[1])
     action = stats.joined([stats.measure(_column(parts, horizon, d)[:, None]) for d in columns])
-    write_text(path, json.dumps({"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)}))
+    text = json.dumps({"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)})
+    try:
+        write_text(path, text)
+    except OSError as error:  # measured they are: nothing hangs on keeping them
+        words = "statistics are not kept: %s: %s (MORPH_VLA_CACHE names another folder)"
+        LOG.warning(words, path.parent, error.strerror or str(error))
     return state, action
 
 

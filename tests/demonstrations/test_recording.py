@@ -101,6 +101,14 @@ def test_the_summary_counts_what_is_there(whole, suite):
     assert told[0] == (0, ATTEMPTS)
     assert told[-1] == (ATTEMPTS, ATTEMPTS)
     assert recording.completed(folder) == done
+    for name in ("data", "meta/episodes", "videos/observation.images.wrist"):
+        (folder / name).rename(folder / "away")
+        with pytest.raises(
+            MorphVlaError,
+            match=rf"^{folder}/recording\.json says that it is finished, and {folder}/{name} holds nothing: ",
+        ):
+            recording.completed(folder)
+        (folder / "away").rename(folder / name)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["demos"]  # no parts left over
 
 

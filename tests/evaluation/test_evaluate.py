@@ -98,6 +98,22 @@ def test_several_tasks_are_a_record_each_and_one_of_all(played, folder, caplog):
     assert [line for line in caplog.messages if line == "already there: out/record.json"]
 
 
+def test_a_record_of_more_episodes_that_gives_way_is_said(played, folder, caplog):
+    task = suite.load("droid_panda:cube_in_bowl")
+    evaluate(Described(), task, folder="out", episodes=3)
+    evaluate(Described(), task, folder="out", episodes=3)
+    assert not [line for line in caplog.messages if "asked for" in line]
+    evaluate(Described(), task, folder="out", episodes=2)
+    (line,) = [line for line in caplog.messages if "asked for" in line]
+    assert line == (
+        "out/record.json had 3 episodes, and has now the 2 that were asked for; the journal keeps the others"
+        ": ask for as many again (--episodes), and none is played twice"
+    )
+    evaluate(Described(), task, folder="out", episodes=4)
+    evaluate(Described(), task, folder="out", episodes=2, open_loop=4)  # another evaluation
+    assert len([line for line in caplog.messages if "asked for" in line]) == 1
+
+
 @pytest.mark.slow
 def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     tasks = suite.load_tasks("droid_panda")

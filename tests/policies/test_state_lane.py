@@ -186,8 +186,12 @@ def test_a_server_reads_the_poses_and_says_that_it_wants_them(policy, seen):
 
 def test_a_dataset_without_poses_is_refused(tiny_dataset, tmp_path):
     recipe = recipes.load("body_state", [f"data.dataset={tiny_dataset}"])
-    words = rf"^{tiny_dataset} has no observation\.environment_state, the poses of objects that this model reads; "
-    with pytest.raises(MorphVlaError, match=words + r"record them with `morph-vla record SUITE 'cameras=\{\}'`"):
+    words = (
+        rf"^{tiny_dataset} has no observation\.environment_state, the poses of objects that this model reads"
+    )
+    with pytest.raises(
+        MorphVlaError, match=words + r"; record them with `morph-vla record SUITE 'cameras=\{\}"
+    ):
         loop.train(recipe, tmp_path / "run")
 
 

@@ -151,20 +151,49 @@ def test_a_removal_that_was_interrupted_is_finished_and_nothing_goes_on_from_its
         folder.claim(run, tiny_recipe)
 
 
-@pytest.mark.parametrize("damaged", ["state", pytest.param("leaves", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damaged", ["state", pytest.param("leaves", marks=pytest.mark.slow), "gone"])
 def test_a_damaged_checkpoint_is_named_and_what_goes_on(tiny_recipe, tiny_run, tmp_path, damaged):
     run = tmp_path / "run"
     shutil.copytree(tiny_run.folder, run)
     newest = run / "checkpoints" / "6"
-    if damaged == "state":
-        shutil.rmtree(newest / "state")
-    else:
-        (newest / "about" / "leaves.json").write_text('["half of')
     words = rf"{newest} is damaged \(.*\): remove it, and the same command goes on from step 3$"
+    if damaged == "state":
+        (newest / "state" / "_METADATA").write_text("{")
+    elif damaged == "leaves":
+        (newest / "about" / "leaves.json").write_text('["half of')
+    else:
+        shutil.rmtree(newest / "state")
+        words = (
+            rf"^{newest} has no state of the optimizer, so it acts and cannot be trained on: begin a new run "
+        )
+        words += (
+            rf"with its weights \(weights={newest}\), or remove it, and the same command goes on from step 3$"
+        )
     with pytest.raises(MorphVlaError, match=words):
         loop.train(tiny_recipe, run)
     shutil.rmtree(newest)
     assert loop.train(tiny_recipe, run).checkpoint.name == "6"
+
+
+def test_a_log_without_its_checkpoints_is_not_cut_off(tiny_recipe, tiny_run, tmp_path):
+    """Of a run that never came to its first checkpoint nothing is lost: it begins anew."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.folder, run)
+    shutil.rmtree(run / "checkpoints")
+    log = (run / "log.jsonl").read_text()
+    words = (
+        f"{run}: its log goes to step 6, and {run / 'checkpoints'} has none; bring them back, give another "
+        "folder, or begin anew (--overwrite)"
+    )
+    for made in (False, True):
+        if made:
+            (run / "checkpoints").mkdir()
+        with pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+            folder.claim(run, tiny_recipe)
+        assert (run / "log.jsonl").read_text() == log
+    (run / "log.jsonl").write_text(log.splitlines()[0] + "\n")
+    assert json.loads(log.splitlines()[0])["step"] < tiny_recipe.training.checkpoint_every
+    folder.claim(run, tiny_recipe)
 
 
 def test_two_robots_of_one_name_are_refused(tiny_recipe, tmp_path):

@@ -82,6 +82,17 @@ def test_they_are_measured_once_and_anew_for_other_values(cache, monkeypatch):
     assert of_robot("arm", JOINTS, [recorded()], HORIZON) == first
 
 
+def test_a_cache_that_cannot_be_written_ends_nothing(monkeypatch, tmp_path, caplog):
+    """They are measured by then; a home folder may not be writable, as in a container."""
+    (tmp_path / "home").write_text("a file")
+    monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "home"))
+    first = of_robot("arm", JOINTS, [recorded()], HORIZON)
+    assert first == of_robot("arm", JOINTS, [recorded()], HORIZON)
+    text = f"statistics are not kept: {tmp_path}/home/statistics: "
+    assert [text in line for line in caplog.messages] == [True, True]
+    assert caplog.messages[0].endswith(" (MORPH_VLA_CACHE names another folder)")
+
+
 def test_a_degenerate_dimension_is_widened_or_refused_and_named(caplog):
     part = recorded()
     part.recordings.action[:, 1] = 3.0
