@@ -219,10 +219,11 @@ def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Read
 
 def rows_of(answer: object) -> np.ndarray:
     """What a policy's answer holds under `actions`, float32 of any shape. Raises MorphVlaError without it."""
-    if not isinstance(answer, dict) or "actions" not in answer:
-        keys = sorted(answer) if isinstance(answer, dict) else type(answer).__name__
+    if not isinstance(answer, Mapping) or "actions" not in answer:
+        keys = sorted(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
         raise MorphVlaError(f"the policy's answer has no 'actions' (got {keys})")
-    return np.asarray(answer["actions"], dtype=np.float32)
+    # A copy: a policy may answer from one array that it fills again and again.
+    return np.array(answer["actions"], dtype=np.float32)
 
 
 def actions_of(answer: object, joints: int) -> Float[np.ndarray, "h j"]:

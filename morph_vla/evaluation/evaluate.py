@@ -3,18 +3,19 @@
 import contextlib
 import dataclasses
 import logging
+import operator
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from morph_vla.engines.engine import Policy
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation import benchmark, fit, journal, rollout
 from morph_vla.evaluation.benchmark import Benchmark, Task
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
-from morph_vla.files.plain import as_typed
+from morph_vla.files.plain import as_typed, to_plain
 from morph_vla.findings import errors
 from morph_vla.results import comparison, identity, sequential
 from morph_vla.results.merging import check_together, combine
@@ -48,11 +49,10 @@ def evaluate(
     task stands, first of all with 0 episodes done.
     Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
     """
-    describe = getattr(policy, "describe", None)
-    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
-    about = {**about, "name": name or about["name"]}
+    about = _about(policy, name)
     place = None if folder is None else Path(folder)
-    run = _Run(policy, Settings(**settings), about, against, overrides, progress)
+    run = _Run(policy, _settings(settings), about, against, overrides, progress)
+    check_given(suite)
     given = suite if isinstance(suite, Sequence) else [suite]
     tasks = [benchmark.of(task, run.settings.engine, policy) for task in given]
     for task in tasks:
@@ -79,6 +79,44 @@ def evaluate(
         run.keep(whole, place)
     _warn_of_fewer(before, whole, place)
     return whole
+
+
+def check_given(suite: object) -> None:
+    """Raise MorphVlaError for a suite's name, and for no task at all."""
+    if not suite or isinstance(suite, str):
+        what = f"the name '{suite}'" if isinstance(suite, str) and suite else "nothing"
+        raise MorphVlaError(f"{what} is no task to evaluate on; give load_suite(NAME), or one task of it")
+
+
+def _about(policy: Policy, name: str | None) -> dict[str, object]:
+    """What the record says of a policy. Raises MorphVlaError for a `describe` that says no name."""
+    rollout.check_policy(policy)
+    describe = getattr(policy, "describe", None)
+    if describe is None:
+        return {"name": name or type(policy).__name__, "checkpoint": None, "step": None}
+    about = to_plain(describe())
+    if not isinstance(about, dict) or not (name or isinstance(about.get("name"), str)):
+        raise MorphVlaError(
+            f"describe() of {type(policy).__name__} gives {about!r:.60}; expected a dictionary with a name"
+        )
+    known = {"checkpoint": None, "step": None, **about}
+    return {**known, "name": name or about["name"]}
+
+
+def _settings(given: Mapping[str, object]) -> Settings:
+    """Raises MorphVlaError for one that is not there, and for a number that is not whole."""
+    kinds = {field.name: field.type for field in dataclasses.fields(Settings)}
+    chosen = Settings()
+    for key, value in given.items():
+        if key not in kinds:
+            raise MorphVlaError(f"no setting '{key}'{nearest(key, kinds)} ({', '.join(kinds)})")
+        if "int" in str(kinds[key]) and value is not None:
+            try:
+                value = operator.index(value)  # pyright: ignore[reportArgumentType] (that is what is asked)
+            except TypeError:
+                raise MorphVlaError(f"{key} is {value!r:.60}; expected a whole number") from None
+        chosen = dataclasses.replace(chosen, **{key: value})
+    return chosen
 
 
 def _kept(folder: Path | None) -> Record | None:
@@ -115,7 +153,7 @@ class _Run:
 
     policy: Policy
     settings: Settings
-    about: dict[str, Any]
+    about: Mapping[str, object]
     against: Record | None
     overrides: Sequence[str]
     progress: Progress | None
@@ -132,6 +170,7 @@ class _Run:
         notes = [fit.sentence(finding) for finding in task.findings(self.policy)]
         for note in notes:
             LOG.warning("%s", note)
+        self._warn_of_a_namesake(task, folder)
         if progress:
             progress(task.task_key, 0, self.settings.episodes or task.episodes, 0)
         record = rollout.evaluate(
@@ -141,6 +180,20 @@ class _Run:
         )  # fmt: skip
         self.keep(record, folder)
         return record
+
+    def _warn_of_a_namesake(self, task: Benchmark, folder: Path | None) -> None:
+        """Say that trials are read back of a policy of which nothing but its name is known."""
+        if folder is None or any(self.about.get(key) for key in ("sha256", "checkpoint", "server")):
+            return
+        with contextlib.suppress(MorphVlaError):
+            before = journal.so_far(folder)
+            now = rollout.begun(task, self.policy, self.settings, self.about)
+            if before.trials and identity.of_evaluation(before) == identity.of_evaluation(now):
+                LOG.warning(
+                    "%s: %d episodes of an earlier evaluation of '%s' are read back: a policy whose "
+                    "describe() says no sha256 is known by its name alone: give another folder or name",
+                    folder, len(before.trials), self.about["name"],
+                )  # fmt: skip
 
     def keep(self, record: Record, folder: Path | None) -> None:
         """Write a record, unless it is the one that is there."""

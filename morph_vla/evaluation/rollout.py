@@ -195,6 +195,7 @@ def default_workers() -> int:
 def _check(settings: Settings, policy: Policy) -> None:
     """Raises MorphVlaError where nothing can be measured: in this process, or under these settings."""
     workers.check_main()
+    check_policy(policy)
     for name in ("episodes", "parallel", "open_loop", "groups"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -210,6 +211,16 @@ def _check(settings: Settings, policy: Policy) -> None:
         raise MorphVlaError(f"the first row of the table is 0, not {settings.first}")
     if not settings.answer_seconds > 0:
         raise MorphVlaError(f"timeout must be above 0 seconds, not {settings.answer_seconds:g}")
+
+
+def check_policy(policy: object) -> None:
+    """Raise MorphVlaError for what cannot be asked, before every episode of a table fails at it."""
+    if isinstance(policy, type) or not callable(getattr(policy, "infer", None)):
+        kind = f"the class {policy.__name__}" if isinstance(policy, type) else f"a {type(policy).__name__}"
+        raise MorphVlaError(
+            "a policy is an object with infer(observation) -> {'actions': [horizon, joints]}, and this is "
+            f"{kind}; that of a checkpoint: morph_vla.load_policy(FOLDER)"
+        )
 
 
 def finished(folder: Path | None) -> Record | None:

@@ -68,6 +68,7 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     Raises ConfigError with every problem, each with the nearest valid key or variant, and for an override
     that would take back what the variant sets.
     """
+    overrides = [overrides] if isinstance(overrides, str) else overrides  # a text is a sequence of letters
     base, variant = ablations.split(name, folders)
     path = dropin.find("recipes", base, folders)
     recipe = typed_yaml.read(path, Recipe, overrides)

@@ -316,12 +316,12 @@ class Study:
         return {**plain, "evaluations": [record.to_json(self.folder) for record in self.evaluations]}
 
 
-def read(given: Path) -> Record:
+def read(given: str | Path) -> Record:
     """The record of one evaluation, from its folder or file; of a demo, that of its trained policy, the last.
 
     Raises MorphVlaError as `load` does, and where a demo holds no evaluation yet.
     """
-    record = load(given)
+    record = load(Path(given))
     if isinstance(record, Record):
         return record
     if not record.evaluations:

@@ -207,6 +207,7 @@ def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: S
 
     Raises MorphVlaError when there is no such robot (naming the nearest), and as `Examination.loaded`.
     """
+    joints = [joints] if isinstance(joints, str) else joints
     return examine(dropin.find("robots", str(name_or_path), folders), joints).loaded()
 
 

@@ -121,12 +121,14 @@ class Robot:
 
         float32 values come back from `to_dataset` bit for bit, once they are float32 again.
         """
+        values_dataset = np.asarray(values_dataset)
         self._check_width(values_dataset, "to_native")
         scale, zero = self._affine()
         return values_dataset.astype(np.float64) / scale + zero
 
     def to_dataset(self, values_native: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """[rad] or [m] to dataset units, per joint, in float64: the inverse of `to_native`."""
+        values_native = np.asarray(values_native)
         self._check_width(values_native, "to_dataset")
         scale, zero = self._affine()
         return (values_native.astype(np.float64) - zero) * scale
@@ -160,7 +162,11 @@ class Robot:
 
     def positions(self, native: Float[np.ndarray, "j"]) -> dict[str, float]:
         """The value [rad] or [m] of every driven URDF joint, by name."""
+        native = np.asarray(native)
         self._check_width(native, "positions")
+        if native.ndim != 1:
+            shape = "x".join(map(str, native.shape))
+            raise MorphVlaError(f"{self.name}: expected one pose of {len(self.joints)} values, got {shape}")
         return {name: slope * float(native[i]) + start for name, i, slope, start in self.drives()}
 
     def forward_kinematics(self, native: Float[np.ndarray, "j"]) -> dict[str, Float[np.ndarray, "4 4"]]:

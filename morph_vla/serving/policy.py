@@ -8,9 +8,10 @@ and 16 give the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
+from morph_vla.serving.observed import Expected
 from morph_vla.serving.programs import prompts_of, shortened, sizes_up_to, tokens_of
 from morph_vla.serving.requests import PROMPT
 from morph_vla.serving.which_robot import which_robot
@@ -115,10 +117,17 @@ class CheckpointPolicy:
         family = policies.of(self.config)
         self.real_time = family.real_time(self.config)
         self._told = self.robot if told is None else _alike(told, self.robot)
+        self._seed = seed
         body = family.body(self.config, self._told)
         self._bodies = {size: None if body is None else stack([body] * size) for size in self.sizes}
         self._sample = jax.jit(_sampler(self.config, self._values, steps, noise, seed))
         self._ahead = jax.jit(lambda params: family.ahead(self.config, params, steps))(self.params)
+
+    @cached_property
+    def _expected(self) -> Expected:
+        """What an observation must hold."""
+        poses, names = self.trained.get("environment") or (), (self.robot_name, self.robot.name)
+        return Expected(tuple(self.cameras.values()), self.trained["joints"], poses, names)
 
     @property
     def _lags(self) -> tuple[int, ...]:
@@ -137,6 +146,7 @@ class CheckpointPolicy:
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
         name = self.source.removeprefix("hf://").partition("@")[0] or self.folder.name
+        body = _body_digest(self._told)
         return {
             "name": name if self._told.name == self.robot.name else f"{name}, told {self._told.name}",
             "checkpoint": self.source or as_typed(self.folder),
@@ -144,6 +154,8 @@ class CheckpointPolicy:
             "sha256": self.digest(),
             "sampler": self.sampler,
             "batch": self.batch,
+            **({"seed": self._seed} if self._seed else {}),
+            **({"told_sha256": body} if body != _body_digest(self.robot) else {}),
         }
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +206,7 @@ class CheckpointPolicy:
     def prepare(self, rows: Sequence[dict[str, Any]]) -> Observation:
         """As many observations as one of `sizes`, as models take them. Raises MorphVlaError for others."""
         for row in rows:
-            self._check(row)
+            self._expected.check(row)
         if isinstance(self.config, StateConfig):
             return self._prepare_numbers(rows)
         size, most = self.config.image_size, self.config.max_tokens
@@ -298,35 +310,6 @@ class CheckpointPolicy:
         smooth[:, : self._values] = relative_of(self.robot, self._space)
         return Previous(actions, delays, counts, smooth)
 
-    def _check(self, observation: dict[str, Any]) -> None:
-        wanted = [f"images/{name}" for name in self.cameras.values()]
-        wanted += [ENVIRONMENT] if self.trained.get("environment") else []
-        missing = [key for key in [*wanted, "state", "prompt"] if key not in observation]
-        if missing:
-            raise MorphVlaError(
-                f"the observation lacks {', '.join(missing)}; this policy was trained with "
-                f"{', '.join([*wanted, 'state', 'prompt'])}, and was given {', '.join(sorted(observation))}"
-            )
-        if len(observation["state"]) != self._joints:
-            raise MorphVlaError(
-                f"the observation's state has {len(observation['state'])} values; this policy was trained "
-                f"with {self._joints} ({', '.join(self.trained['joints'])})"
-            )
-        known, poses = self.trained.get("environment"), np.asarray(observation.get(ENVIRONMENT, ()))
-        if known and (poses.shape != (len(known),) or not np.isfinite(poses).all()):
-            raise MorphVlaError(
-                f"{ENVIRONMENT} has shape {list(poses.shape)}; this policy was trained on {len(known)} "
-                f"finite values ({', '.join(known)})"
-            )
-        left = np.asarray(observation.get("previous_actions", np.zeros((0, self._joints))))
-        if left.ndim != 2 or left.shape[1] != self._joints or not np.isfinite(left).all():
-            raise MorphVlaError(
-                f"previous_actions have shape {list(left.shape)}; expected finite targets "
-                f"[rows, {self._joints}]"
-            )
-        if "previous_actions" in observation and observation.get("inference_delay", -1) < 0:
-            raise MorphVlaError("previous_actions come with inference_delay, control steps from 0 on")
-
 
 def _states(rows: Sequence[dict[str, Any]]) -> np.ndarray:
     """Where the joints stand."""
@@ -403,6 +386,12 @@ def _alike(told: Robot, robot: Robot) -> Robot:
             "a policy that drives the one cannot be told the other"
         )
     return told
+
+
+def _body_digest(robot: Robot) -> str:
+    """SHA-256 of what a model is told of a body: a robot that was altered in memory keeps its name."""
+    arrays = (robot.adjacency, robot.distances, robot.descriptors, robot.rest, robot.lower, robot.upper)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
 def check_poses(config: ModelConfig, trained: dict[str, Any], where: str) -> None:

@@ -84,6 +84,7 @@ def read(
     problems: Callable[[Schema], Iterable[str]],
 ) -> Schema:
     """One task of a file, by its schema. Raises ConfigError with every problem found, one line each."""
+    overrides = [overrides] if isinstance(overrides, str) else overrides  # a text is a sequence of letters
     values = typed_yaml.read(path, schema, overrides, (TASKS, task) if task else None)
     where = f"{path}: {TASKS}.{task}" if task else str(path)
     if sentences := [f"{where}: {problem}" for problem in problems(values)]:

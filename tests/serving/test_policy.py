@@ -278,6 +278,12 @@ def test_a_policy_that_is_told_another_body_answers_otherwise_and_says_so(tiny_r
     assert not np.array_equal(mirrored.infer(observation())["actions"], actions)
     assert same.describe() == policy.describe()
     assert mirrored.describe()["name"] == f"{policy.describe()['name']}, told mirror"
+    assert mirrored.describe()["told_sha256"] != policy.describe().get("told_sha256")
+    # In memory a body may be altered under its own name, and random numbers may begin elsewhere.
+    nameless = dataclasses.replace(panda, descriptors=0 * panda.descriptors)
+    altered = CheckpointPolicy(tiny_run.checkpoint, batch=3, loaded=policy.loaded, told=nameless, seed=3)
+    assert altered.describe()["name"] == policy.describe()["name"]
+    assert {*altered.describe()} - {*policy.describe()} == {"told_sha256", "seed"}
     few = dataclasses.replace(panda, name="few", joints=panda.joints[:5])
     with pytest.raises(
         MorphVlaError, match="robot 'few' has 5 joints and 'panda' 8: a policy that drives the"
