@@ -110,6 +110,7 @@ def record(
     identity = _identity(tasks, attempts)
     if done is not None:
         if _agree(done.fingerprint, identity):
+            _check_whole(folder)
             return done
         changed = ", of other robot files" if _agree(done.fingerprint, identity, without_files=True) else ""
         raise MorphVlaError(
@@ -207,28 +208,23 @@ def completed(folder: Path) -> Recording | None:
         known = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(known["fingerprint"], str):
             raise ValueError("its fingerprint is no text")
-        recording = Recording(**known)
+        return Recording(**known)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MorphVlaError(
             f"{path}: not what a recording says of itself ({error}); move or remove {folder}"
         ) from error
-    if lacking := _lacking(folder):
+
+
+def _check_whole(folder: Path) -> None:
+    """Raise MorphVlaError where a folder of a finished dataset is empty, as a clean-up leaves it."""
+    info, places = folder / "meta" / "info.json", [folder / "meta" / "episodes", folder / "data"]
+    features = json.loads(info.read_text(encoding="utf-8"))["features"] if info.is_file() else {}
+    places += [folder / "videos" / key for key, feature in features.items() if feature["dtype"] == "video"]
+    if empty := [place for place in places if not any(place.rglob("file-*"))]:
         raise MorphVlaError(
-            f"{path} says that it is finished, and {lacking} holds nothing: bring it back, or move or remove "
-            f"{folder} and record anew"
+            f"{folder / SUMMARY} says that it is finished, and {empty[0]} holds nothing: bring it back, or "
+            f"move or remove {folder} and record anew"
         )
-    return recording
-
-
-def _lacking(folder: Path) -> Path | None:
-    """A folder of a finished dataset in which nothing is left."""
-    info = folder / "meta" / "info.json"
-    if not info.is_file():
-        return info.parent
-    features = json.loads(info.read_text(encoding="utf-8"))["features"]
-    videos = [f"videos/{key}" for key, feature in features.items() if feature["dtype"] == "video"]
-    places = (folder / name for name in ("meta/episodes", "data", *videos))
-    return next((place for place in places if not any(place.rglob("file-*"))), None)
 
 
 def _identity(tasks: Sequence[Task], attempts: int) -> str:

@@ -107,7 +107,7 @@ def test_the_summary_counts_what_is_there(whole, suite):
             MorphVlaError,
             match=rf"^{folder}/recording\.json says that it is finished, and {folder}/{name} holds nothing: ",
         ):
-            recording.completed(folder)
+            recording._check_whole(folder)
         (folder / "away").rename(folder / name)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["demos"]  # no parts left over
 
