@@ -88,7 +88,7 @@ def check_given(suite: object) -> None:
         raise MorphVlaError(f"{what} is no task to evaluate on; give load_suite(NAME), or one task of it")
 
 
-def _about(policy: Policy, name: str | None) -> dict[str, object]:
+def _about(policy: Policy, name: str | None) -> dict[str, Any]:
     """What the record says of a policy. Raises MorphVlaError for a `describe` that says no name."""
     rollout.check_policy(policy)
     describe = getattr(policy, "describe", None)
@@ -153,7 +153,7 @@ class _Run:
 
     policy: Policy
     settings: Settings
-    about: Mapping[str, object]
+    about: dict[str, Any]
     against: Record | None
     overrides: Sequence[str]
     progress: Progress | None
