@@ -104,7 +104,7 @@ def test_it_acts_on_poses_and_joint_values(run, seen):
 def test_a_robot_that_no_training_saw_is_driven_by_what_its_urdf_says(run, seen):
     policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
     state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)
-    answer = policy.infer({**seen, "state": state, "episode": 0, "step": 0})
+    answer = policy.infer({**seen, "state": state, "robot": "so101", "episode": 0, "step": 0})
     assert answer["actions"].shape == (4, 6)
     assert policy.trained["unseen"] is True
     assert policy.trained["control_rate"] == CheckpointPolicy(run.checkpoint).trained["control_rate"]

@@ -141,7 +141,7 @@ def test_what_is_still_to_come_is_told_as_the_tool_will_move(policy, seen):
 def test_a_robot_that_no_training_saw_is_driven_by_its_own_joints(run, seen, acts_in):
     policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=1)
     state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)
-    answer = policy.infer({**seen, "state": state, "episode": 0, "step": 0})
+    answer = policy.infer({**seen, "state": state, "robot": "so101", "episode": 0, "step": 0})
     assert answer["actions"].shape == (5, 6)
     assert policy.trained["space"] == acts_in
 
