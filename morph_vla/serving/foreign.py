@@ -139,7 +139,8 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
         asked = sources[name]
     else:
         asked = Dataset(dataset=str(folder), robot=name, preset=preset if known else "")
-    cameras = _cameras(folder, dict(given.cameras or asked.cameras) or _of_preset(preset), processor)
+    of_preset = keys.last_parts(keys.PRESETS[preset]) if preset else {}
+    cameras = _cameras(folder, given.cameras or asked.cameras or of_preset, processor)
     actions = processor.actions or (asked.actions if sources or known else "")
     if known and preset == "droid" and not (sources or processor.actions):
         LOG.warning(
@@ -163,12 +164,6 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
             "give --recipe RECIPE with data.actions"
         )
     return dataclasses.replace(asked, cameras=cameras, actions=actions)
-
-
-def _of_preset(preset: str) -> dict[str, str]:
-    """A preset's cameras, by the last part of their keys."""
-    images = keys.PRESETS[preset].images if preset else {}
-    return {camera: names[0].rpartition("/")[2] for camera, names in images.items()}
 
 
 def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> dict[str, str]:

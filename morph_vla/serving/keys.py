@@ -85,11 +85,16 @@ def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False) 
             f"preset '{preset}' has no key for {', '.join(missing)}, which the policy looks through "
             f"({', '.join(dialect.images)})"
         )
-    named = {key.rpartition("/")[2]: several for several in dialect.images.values() for key in several[:1]}
+    named = {name: dialect.images[camera] for camera, name in last_parts(dialect).items()}
     # The slots of a policy that looks through the wrist's first are not those of the dialect.
     is_by_name = all(name in named for name in cameras.values())
     images = {name: named[name] if is_by_name else dialect.images[camera] for camera, name in cameras.items()}
     return dataclasses.replace(dialect, images=images, environment=environment)
+
+
+def last_parts(dialect: Keys) -> dict[str, str]:
+    """Camera -> the last part of its key: what a dataset of such a robot calls it."""
+    return {camera: several[0].rpartition("/")[2] for camera, several in dialect.images.items()}
 
 
 def roles(cameras: Sequence[str]) -> dict[str, str]:

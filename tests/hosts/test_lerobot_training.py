@@ -285,7 +285,7 @@ def test_sigterm_ends_both_and_the_next_run_goes_on(trainer, tmp_path):
     threading.Thread(target=terminate, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "t")
-    assert time.monotonic() - begun < 300  # it would hang for hours
+    assert time.monotonic() - begun < 30
     trainer()
     assert trained(tmp_path / "t").loss == 0.083
 
