@@ -273,6 +273,18 @@ def test_a_process_has_as_many_threads_as_cores_that_it_may_use(trainer, tmp_pat
     assert environments[0]["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
+def test_lines_are_read_whole_however_they_arrive() -> None:
+    read, write = os.pipe()
+    lines = training._lines(read)
+    os.write(write, b"a bar 1/9\ranother\nhal")
+    assert [next(lines), next(lines)] == ["a bar 1/9", "another"]
+    os.write(write, b"f\r\n\xff, and no end")
+    assert next(lines) == "half"
+    os.close(write)
+    assert list(lines) == ["\N{REPLACEMENT CHARACTER}, and no end"]
+    os.close(read)
+
+
 def test_sigterm_ends_both_and_the_next_run_goes_on(trainer, tmp_path):
     trainer(hang_after=5)
     begun = time.monotonic()

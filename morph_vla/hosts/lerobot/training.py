@@ -13,13 +13,14 @@ import logging
 import math
 import os
 import re
+import selectors
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.hosts.lerobot.options import Training, require_trainer
@@ -36,6 +37,9 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait sleep: on a busy machine they would take the time of those they wait for"""
 LINE = re.compile(r"step:\S+ .*?\bloss:(?P<loss>\S+) .*?\blr:(?P<lr>\S+) .*?\bsmp/s:(?P<pace>\S+)")
 PARAMETERS = re.compile(r"\bnum_total_params=(\d+)")
+LINE_END = re.compile(rb"\r\n|[\r\n]")  # a bar's lines end with \r
+SIGNALS_S = 1.0
+"""How long a signal may wait that comes just before a read"""
 BAR = re.compile(r"^Training: .*?(?:\b(?P<done>\d+)/\d+ .*?)?(?:step/s|s/step)\]")
 
 
@@ -198,8 +202,7 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
                 line = line[bar.end() :]
             if not line.strip():
                 continue
-            log.write(line)
-            log.flush()
+            print(line, file=log, flush=True)
             if values := LINE.search(line):
                 lines += 1
                 step = (begun // run.log_every + lines) * run.log_every
@@ -213,24 +216,42 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """The process and what it prints. It ends with this block; SIGTERM ends both."""
+def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
+    """The process and the lines it prints. It ends with this block; SIGTERM ends both."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = WAITING | dict.fromkeys(THREADS, str(cores)) | os.environ
     threads.pop("SLURM_JOB_ID", None)  # LeRobot then shows no bar, by which steps are counted
     process = subprocess.Popen(
-        [*PROGRAM, *(f"--{word}" for word in words)], text=True, encoding="utf-8", errors="replace",
+        [*PROGRAM, *(f"--{word}" for word in words)], bufsize=0,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=threads,
     )  # fmt: skip
     assert process.stdout is not None
     try:
         with terminable(), process.stdout as output:
-            yield process, output
+            yield process, _lines(output.fileno())
     finally:
         process.kill()
         process.wait()
         if process.stdin:
             process.stdin.close()
+
+
+def _lines(pipe: int) -> Iterator[str]:
+    """Lines from a pipe, without their ends.
+
+    It never waits longer than a second, so that a signal that comes just before it waits is answered.
+    """
+    rest, ended = b"", False
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while not ended:
+            if not selector.select(SIGNALS_S):
+                continue
+            piece = os.read(pipe, 1 << 16)
+            ended = not piece
+            *whole, rest = LINE_END.split(rest + piece)
+            yield from (line.decode("utf-8", "replace") for line in whole)
+    yield rest.decode("utf-8", "replace")
 
 
 def _report(steps: int, step: int, values: re.Match[str]) -> "Report":
