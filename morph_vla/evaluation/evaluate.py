@@ -31,7 +31,7 @@ def evaluate(
     *,
     folder: str | Path | None = None,
     name: str = "",
-    against: Record | None = None,
+    against: Record | str | Path | None = None,
     overrides: Sequence[str] = (),
     progress: Progress | None = None,
     **settings: Any,
@@ -44,14 +44,16 @@ def evaluate(
     the record, its journal and its videos are written there, an interrupted evaluation goes on where it
     stopped, and a finished one is read back; several tasks have a record each in the folder of their name,
     and one of all; what one of them left in `folder` itself is moved there and goes on. `name` is the
-    policy's in the record. With the record `against`, a task stops once it is decided which of the two is
-    better. `overrides` are those that the suite was loaded with, for the record. `progress` is told how each
-    task stands, first of all with 0 episodes done.
-    Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
+    policy's in the record. With the record `against` (or where it lies), a task stops once it is decided
+    which of the two is better. `overrides` are those that the suite was loaded with, for the record.
+    `progress` is told how each task stands, first of all with 0 episodes done.
+    Raises MorphVlaError with both sides where the policy does not fit a task, what an engine lacks, and as
+    `record.read` does.
     """
     about = _about(policy, name)
     place = None if folder is None else Path(folder)
-    run = _Run(policy, _settings(settings), about, against, overrides, progress)
+    other = None if against is None else comparison.record_of(against)
+    run = _Run(policy, _settings(settings), about, other, overrides, progress)
     check_given(suite)
     given = suite if isinstance(suite, Sequence) else [suite]
     tasks = [benchmark.of(task, run.settings.engine, policy) for task in given]

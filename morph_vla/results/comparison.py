@@ -8,11 +8,12 @@ and are named.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import identity
 from morph_vla.results.intervals import NEWCOMBE, TANGO, Interval, mcnemar, newcombe, tango
-from morph_vla.results.record import Record
+from morph_vla.results.record import Record, read
 from morph_vla.results.statistics import summarise
 from morph_vla.results.trial import Trial, by_key, by_task
 
@@ -106,13 +107,21 @@ class Comparison(RateDifference):
         return text if self.paired else f"{text}; {self.reason}"
 
 
-def compare(record_a: Record, record_b: Record, confidence: float = 0.95) -> Comparison:
-    """How much better b is than a, over all trials and for each task.
+def record_of(given: Record | str | Path) -> Record:
+    """A record, or the one that lies in a folder or file. Raises MorphVlaError as `record.read` does."""
+    return given if isinstance(given, Record) else read(given)
+
+
+def compare(
+    record_a: Record | str | Path, record_b: Record | str | Path, confidence: float = 0.95
+) -> Comparison:
+    """How much better b is than a, over all trials and for each task; each is a record or where one lies.
 
     What was not measured, or cannot be compared because the suites, their versions, their tasks or what
     counts as success differ, has the difference None and a reason, never 0. Where one was stopped early,
-    only the episodes that both have are compared.
+    only the episodes that both have are compared. Raises MorphVlaError as `record.read` does.
     """
+    record_a, record_b = record_of(record_a), record_of(record_b)
     apart, seeds = suite_difference(record_a, record_b), None
     a, b = record_a.suite.seed, record_b.suite.seed
     if a is not None and b is not None and a != b:

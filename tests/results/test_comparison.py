@@ -1,7 +1,9 @@
 """Differences of evaluations: Tango's paired interval against what others computed, and its coverage."""
 
+import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from morph_vla.evaluation.simulated import suite_facts
 from morph_vla.files.plain import to_plain
 from morph_vla.results import comparison
 from morph_vla.results.intervals import TANGO, constrained, mcnemar, newcombe, paired_score, tango
-from morph_vla.results.record import record_from_json
+from morph_vla.results.record import FILE_NAME, record_from_json
 from morph_vla.suites import suite
 
 
@@ -322,6 +324,17 @@ def test_a_comparison_with_nothing_measured_has_no_difference():
     assert all(result[key] is None for key in ("difference", "low", "high", "rate_a", "paired", "interval"))
     assert result["rate_b"] == pytest.approx(2 / 3)
     assert result["reason"] == "one of the two has no trials"
+
+
+def test_records_are_compared_from_where_they_lie(tmp_path: Path):
+    a, b = record([True, False, False], "untrained"), record([True, False, True])
+    for name, plain in (("a", a), ("b", b)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILE_NAME).write_text(json.dumps(plain))
+    those = record_from_json(a), record_from_json(b)
+    assert comparison.compare(str(tmp_path / "a"), tmp_path / "b" / FILE_NAME) == comparison.compare(*those)
+    with pytest.raises(MorphVlaError, match="nowhere"):
+        comparison.compare(those[0], "nowhere")
 
 
 def test_what_is_no_evaluation_record_is_refused_in_words():
