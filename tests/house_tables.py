@@ -128,7 +128,7 @@ PUBLIC = {
     "sharing": "push",
     "suites": "begin environment new objects on_robot shapes suite tasks variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured memory part "
-    "progress restoring sharding source statistics step trackers",
+    "progress restoring saving sharding source statistics step trackers",
     "perception": "drawing fitting frames measuring",
     "weights": "checkpoint convert inspect lerobot_processors load packed recognise tensors",
 }

@@ -22,7 +22,7 @@ def test_its_blocks_run_one_after_the_other(page, folder, tiny_dataset, capsys):
     """In one namespace, as in a notebook. The demonstrations are there already, which recording finds."""
     shutil.copytree(tiny_dataset, folder / "demos")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     namespace: dict = {"__name__": "__main__"}
     for number, code in enumerate(blocks):
         exec(compile(code, f"docs/python.md, block {number + 1}", "exec"), namespace)

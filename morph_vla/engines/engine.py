@@ -14,6 +14,8 @@ The observation is a plain dictionary, so that it can cross a socket:
 | `robot`            | str                  | the robot's name                                        |
 | `episode`, `step`  | int                  | where a policy takes its random numbers from, so that   |
 |                    |                      | an episode does not depend on what ran beside it        |
+| `connection`       | str                  | whose episodes these are, where there are several at    |
+|                    |                      | once: a policy that looks back keeps them apart         |
 
 and of a policy whose `real_time` is True, where its answers are to go on from each other:
 

@@ -11,6 +11,7 @@ Nothing of this reaches an episode: its initial state and its policy's random nu
 
 import dataclasses
 import itertools
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ class Flights:
         """Answers are executed as `chunking` says; episodes below `filmed` are filmed to `folder`."""
         self._pool, self._asker, self._benchmark = pool, asker, benchmark
         self._chunking, self._folder, self._filmed = chunking, folder, filmed
+        self._name = uuid.uuid4().hex
         self._groups: list[list[int]] = [[] for _ in range(groups)]
         for slot in range(pool.slots):  # of one size, and every worker with more than one has slots of each
             self._groups[(slot // pool.width + slot % pool.width) % groups].append(slot)
@@ -164,7 +166,8 @@ class Flights:
             answer, number = episode.answer, episode.state.episode
             assert answer is not None
             assert answer.observation is not None
-            asked = {**answer.observation, "episode": number, "step": answer.status.steps}
+            moment = {"connection": self._name, "episode": number, "step": answer.status.steps}
+            asked = {**answer.observation, **moment}
             if self._chunking.real_time:
                 going_on = {} if episode.left is None else {"previous_actions": episode.left}
                 asked |= {"inference_delay": self._chunking.latency, **going_on}

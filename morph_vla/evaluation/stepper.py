@@ -10,6 +10,7 @@ The same actions give the same episode as in `morph-vla eval`: the worlds, the c
 the same objects.
 """
 
+import uuid
 from collections.abc import Mapping
 
 import numpy as np
@@ -33,6 +34,7 @@ class Stepper:
         self._episodes = engines.episodes(suite, engine, count)
         self.robot, self.lockstep = self._episodes.worlds.robot, self._episodes.lockstep
         self._states: dict[int, InitialState] = {}
+        self._name = uuid.uuid4().hex
 
     @property
     def limits(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
@@ -91,7 +93,7 @@ class Stepper:
     def observe(self, index: int) -> Observation:
         """All that a policy is shown, `episode` and `step` included; see `engines.engine`."""
         moment = {"episode": self._states[index].episode, "step": self.status(index).steps}
-        return {**self._episodes.observe(index), **moment}
+        return {**self._episodes.observe(index), "connection": self._name, **moment}
 
     def trial(self, index: int) -> Trial | None:
         """What a record says of an episode; None while it goes on."""

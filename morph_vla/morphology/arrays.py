@@ -153,5 +153,24 @@ def blank(config: MorphologyConfig, batch: int) -> Body:
 
 
 def stack(bodies: Sequence[Body]) -> Body:
-    """Bodies without a batch axis become one with it, in order."""
+    """Bodies without a batch axis become one with it, in order.
+
+    Raises MorphVlaError for none, and for bodies that were not made for one model.
+    """
+    if not bodies:
+        raise MorphVlaError("stack: there is no body")
+    kinds = list(dict.fromkeys(map(_kind, bodies)))
+    if len(kinds) > 1:
+        raise MorphVlaError(
+            f"stack: bodies of different models, {' and '.join(kinds)}; make each with "
+            "`policies.of(model).body(model, robot)`"
+        )
     return jax.tree.map(lambda *rows: jnp.stack([jnp.asarray(row) for row in rows]), *bodies)
+
+
+def _kind(body: Body) -> str:
+    """What bodies of one batch have in common."""
+    joints, features = np.shape(body.descriptors)[-2:]
+    fields = ("tree", "positions", "history")
+    more = " and ".join(name for name in fields if getattr(body, name) is not None)
+    return f"{joints} places of {features} numbers" + (f" with {more}" if more else "")

@@ -32,6 +32,7 @@ from morph_vla.pi05.flow import interpolate, time_embedding
 from morph_vla.pi05.gemma import Cache, Gemma, Given, Modulations, Streams
 from morph_vla.pi05.head import Head, Kinds, unfitted
 from morph_vla.pi05.image_tokens import FewerTokens
+from morph_vla.pi05.inputs import check_actions, check_body, check_observation
 from morph_vla.pi05.observation import Observation, to_unit
 from morph_vla.pi05.siglip import Siglip
 
@@ -94,7 +95,11 @@ class Pi05(nn.Module):
             self.morphology = KinematicTokens(config.morphology, width, config.depth, config.heads)
 
     def embed_prefix(self, observation: Observation) -> tuple[Float[Array, "b p d"], Bool[Array, "b p"]]:
-        """Tokens of the cameras that are there, in the config's order, of numbers, of the prompt."""
+        """Tokens of the cameras that are there, in the config's order, of numbers, of the prompt.
+
+        Raises MorphVlaError for an observation that is not the model's.
+        """
+        check_observation(self.config, observation)
         tokens, masks = [], []
         # One call for all cameras: weights are shared, and one large product beats several small ones.
         names = [name for name in self.config.cameras if name in observation.images]
@@ -128,7 +133,7 @@ class Pi05(nn.Module):
     def embed_suffix(
         self, actions: Float[Array, "b h a"], body: Body | None, given: Int[Array, "b"] | None = None
     ) -> Suffix:
-        """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing.
+        """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing or another's.
 
         The first `given` rows of `actions` are known, and so are the joints' tokens that read nothing else.
         """
@@ -139,6 +144,7 @@ class Pi05(nn.Module):
             return Suffix([tokens], mask, None, None, known if known is None else [None, known])
         if body is None:
             raise MorphVlaError("the model has kinematic tokens, but the observation carries no body")
+        check_body(plugin, body, actions.shape[0])
         joints = self.morphology(actions, body)
         streams: Streams = [tokens, joints.tokens]
         of_streams: Given | None = None
@@ -400,14 +406,20 @@ def suffix_loss(
     time: Float[Array, "n b"],
     given: Int[Array, "n b"] | None = None,
 ) -> Float[Array, "n b h a"]:
-    """The same, given the prefix's cache and which of its tokens are real."""
+    """The same, given the prefix's cache and which of its tokens are real.
+
+    Raises MorphVlaError for actions or noise that are not a chunk for every row, and for another's body.
+    """
     draws, batch = time.shape
+    check_actions(config, {"actions": actions, "noise": noise}, batch)
     x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
     known = None if given is None else realtime.rows_of(given, noise.shape[2])[..., None]
     if known is not None:
         x_t = jnp.where(known, actions, x_t)
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
     if body is not None:
+        if config.morphology is not None:
+            check_body(config.morphology, body, batch)  # before it is one of every draw
         body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
     seen, rows = _tile(mask, draws), x_t.reshape(draws * batch, *x_t.shape[2:])
     of_rows = (time.reshape(-1), body, None, None if given is None else given.reshape(-1))

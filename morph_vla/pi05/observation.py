@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
+from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.arrays import Body
 from morph_vla.pixels import fitted
 from morph_vla.pixels import resize_with_pad as resize_with_pad
@@ -39,9 +40,11 @@ class Observation:
 
 
 def to_unit(images: UInt8[Array, "*b h w 3"] | Float[Array, "*b h w 3"]) -> Float[Array, "*b h w 3"]:
-    """uint8 pixels to [-1, 1]; floats are taken as they are."""
+    """uint8 pixels to [-1, 1]; floats are taken as they are. Raises MorphVlaError for other types."""
     if images.dtype == jnp.uint8:
         return images.astype(jnp.float32) / 255.0 * 2.0 - 1.0
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise MorphVlaError(f"images of type {images.dtype}; expected uint8, or floats in [-1, 1]")
     return images
 
 

@@ -12,6 +12,7 @@ from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.flow import schedule
 from morph_vla.pi05.gemma import Modulations
+from morph_vla.pi05.inputs import check_actions, wide
 from morph_vla.pi05.model import Params, Pi05, apply
 from morph_vla.pi05.observation import Observation
 from morph_vla.pi05.realtime import Previous
@@ -63,7 +64,10 @@ def sample_actions(
     With `previous` the chunk goes on from the one that is being executed (`realtime`): led there, or, by a
     model that was trained to (`delay_max`), given its first actions. With either the first rows come back as
     they are, a gripper's apart. A row of which no actions are given is what it is without, bit for bit.
+    Raises MorphVlaError for noise that is not a chunk for every row, and for an observation of another model.
     """
+    check_actions(config, {"noise": noise}, len(observation.tokens))
+    noise = wide(noise)
     if real is None and config.morphology is not None and observation.body is not None:
         real = joint_values(observation.body, config.action_dim)
     cache, mask = apply(config, params, Pi05.prefix, observation, True)

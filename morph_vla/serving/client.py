@@ -14,6 +14,7 @@ import itertools
 import logging
 import math
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -328,7 +329,10 @@ class WebsocketClientPolicy(_Protocol):
 
 
 class AsyncWebsocketClientPolicy(_Protocol):
-    """`WebsocketClientPolicy` for an event loop; it connects with the first call."""
+    """`WebsocketClientPolicy` for an event loop; it connects with the first call.
+
+    In another loop, as each `asyncio.run` has one, it connects anew.
+    """
 
     def __init__(self, *where: Any, **options: Any):
         """The arguments are those of `_Protocol`."""
@@ -337,9 +341,11 @@ class AsyncWebsocketClientPolicy(_Protocol):
         self._connection: Any = None
         self._closes = 0
         self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def connect(self) -> dict[str, Any]:
         """Connect now; what the server says of itself."""
+        self._enter_loop()
         async with self._lock:
             await self._connected(time.monotonic() + self._connect_s)
         return self._metadata
@@ -347,6 +353,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
     async def infer(self, obs: Mapping[str, Any]) -> Any:
         """As `WebsocketClientPolicy.infer`."""
         until = time.monotonic() + self._limit_s
+        self._enter_loop()
         try:
             async with asyncio.timeout(self._limit_s), self._lock:
                 try:
@@ -373,10 +380,23 @@ class AsyncWebsocketClientPolicy(_Protocol):
     async def close(self) -> None:
         """Give the connection up; the next call opens another. One that is under way is an error."""
         self._closes += 1
+        self._enter_loop()
         if self._connection is not None:
             self._connection.transport.abort()
         async with self._lock:
             await self._close()
+
+    def _enter_loop(self) -> None:
+        """Leave the connection of a loop that has ended. Raises ServerError while another one runs it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise ServerError("another event loop uses this client; make one for each loop")
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # nothing of that loop can close it any more
+                self._connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        self._connection, self._lock, self._loop = None, asyncio.Lock(), loop
 
     async def _ask(self, obs: Mapping[str, Any], until: float) -> Any:
         """An answer or a sentence; asked once more where the connection is lost."""

@@ -111,11 +111,12 @@ def row_losses(
 ) -> Float[Array, "b"]:
     """The mean error of each row over its robot's own action values, or over all (`loss_over`).
 
-    Every row counts the same, however many joints its robot has.
+    Every row counts the same, however many joints its robot has; one that has no real value is 0.
     """
     if training.loss_over == "all":
         return jnp.mean(errors, axis=1)
-    return jnp.sum(jnp.where(mask, errors, 0.0), axis=1) / jnp.sum(mask.astype(errors.dtype), axis=1)
+    count = jnp.maximum(jnp.sum(mask.astype(errors.dtype), axis=1), 1)
+    return jnp.sum(jnp.where(mask, errors, 0.0), axis=1) / count
 
 
 def make_step(

@@ -9,7 +9,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.engines import by_name as engines
-from morph_vla.engines.isaaclab import door, launch, lights, limits, options
+from morph_vla.engines.isaaclab import door, launch, lights, limits, options, scene
 from morph_vla.engines.isaaclab.options import Options
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import MissingExtraError, MorphVlaError
@@ -80,6 +80,22 @@ def test_a_record_says_the_lights_and_whether_repeats_are_asked_to_be_equal():
     assert (here["contacts"], here["repeats"], there["repeats"]) == (
         "200", "bit-equal, as measured", "bit-equal, asked for",
     )  # fmt: skip
+    of_kit = door.declared(Options("physx"))
+    assert ("contacts" in of_kit, of_kit["repeats"]) == (False, "not measured")
+
+
+def test_room_for_contacts_that_nobody_makes_is_refused(monkeypatch):
+    monkeypatch.setattr(options.importlib.util, "find_spec", lambda _: True)
+    words = r"^engine isaaclab: contacts is for physics=newton, and physics is physx; leave it out$"
+    with pytest.raises(MorphVlaError, match=words):
+        options.read({"physics": "physx", "contacts": "200"})
+
+
+def test_names_that_usd_writes_alike_are_refused():
+    scene._check_prim_names("a.yaml: cameras", ["side", "side-1"])
+    words = r"^a\.yaml: cameras: engine isaaclab cannot tell 'side-1' from 'side_1': USD's names have "
+    with pytest.raises(MorphVlaError, match=words):
+        scene._check_prim_names("a.yaml: cameras", ["side-1", "side_1"])
 
 
 # -------------------------------------------------------------------------------------------- what is started
@@ -100,9 +116,15 @@ def test_the_program_is_started_once_and_stays_until_the_process_ends(monkeypatc
     monkeypatch.setattr(launch, "require", lambda module, _: {"isaaclab.app": app}[module])
     monkeypatch.setattr(launch.scene, "runtime_cfg", lambda chosen: f"config of {chosen.physics}")
     monkeypatch.setattr(launch.atexit, "register", at_exit.append)
-    monkeypatch.setattr(launch, "start", launch.functools.cache(launch.start.__wrapped__))
-    for _ in range(2):
-        launch.start(Options("physx", "rtx", "cuda:0"))
+    monkeypatch.setattr(launch, "STARTED", [])
+    for room in (200, 400):
+        launch.start(Options("physx", "rtx", "cuda:0", room))
+    words = (
+        "^engine isaaclab: this process runs Kit for physics=physx, renderer=rtx, device=cuda:0, and it "
+        "cannot be started twice; choose the same, or begin a new process$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        launch.start(Options("newton", "rtx", "cuda:0"))
     assert events == [("config of physx", {"headless": True, "device": "cuda:0"})]
     (close,) = at_exit
     close()

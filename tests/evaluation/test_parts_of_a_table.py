@@ -188,3 +188,20 @@ def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(shor
 def test_a_row_before_the_first_is_refused(short):
     with pytest.raises(MorphVlaError, match="the first row of the table is 0, not -1"):
         run(short, Still(), {"first": -1})
+
+
+def test_episodes_of_two_evaluations_are_told_apart(short):
+    """Both count from 0: one policy that looks back would take the one's past for the other's."""
+
+    class Named(Still):
+        def infer(self, observation):
+            names.add(observation["connection"])
+            return super().infer(observation)
+
+    policy, all_names = Named(), set()
+    for count in (1, 2):
+        names: set[str] = set()
+        run(short, policy, {"episodes": 2, "parallel": 2, "videos": 0})
+        assert len(names) == 1
+        all_names |= names
+        assert len(all_names) == count

@@ -48,6 +48,7 @@ def test_what_is_observed_says_where_a_policy_takes_its_random_numbers_from(step
     stepper.step({1: action})
     seen = stepper.observe(1)
     assert (seen["episode"], seen["step"]) == (17, 1)
+    assert seen["connection"] == stepper.observe(1)["connection"]
     assert seen["images/wrist"].shape == (24, 24, 3)
 
 

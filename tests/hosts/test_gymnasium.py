@@ -135,6 +135,9 @@ def test_time_truncates_with_the_verdict_in_the_records_words(make):
 
 def test_what_is_observed_and_said_is_what_a_policy_is_shown(make):
     observation, info = make().reset(options={"row": ROW})
+    assert (
+        info.pop("connection") != make().reset(options={"row": ROW})[1]["connection"]
+    )  # whose episode it is
     assert set(observation) == {"images/exterior", "images/wrist", "state"}
     about = {"prompt": "put the can in the mug", "robot": "panda", "episode": ROW, "step": 0}
     assert info == {**about, "is_success": False}

@@ -112,3 +112,16 @@ def test_the_number_of_tokens():
     config.check(horizon=6, action_dim=7)
     assert config.tokens == 21
     assert dataclasses.replace(config, auxiliary=4).tokens == 105
+
+
+def test_bodies_of_one_batch_were_made_for_one_model():
+    panda = robots.load("panda")
+    words = (
+        r"^stack: bodies of different models, 9 places of 12 numbers and 11 places of 12 numbers; make each"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        stack([body_of(panda, 9), body_of(panda, 11)])
+    with pytest.raises(MorphVlaError, match=r"^stack: .* 9 places of 12 numbers with tree; make each with "):
+        stack([body_of(panda, 9), body_of(panda, 9, poses="present")])
+    with pytest.raises(MorphVlaError, match=r"^stack: there is no body$"):
+        stack([])

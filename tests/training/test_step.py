@@ -293,6 +293,8 @@ def test_every_row_counts_the_same_and_only_its_own_values():
     np.testing.assert_allclose(real, [3.0, 5.0])
     every = training.row_losses(errors, mask, dataclasses.replace(SETTINGS, loss_over="all"))
     np.testing.assert_allclose(every, [5.0, 7.0])
+    blank = training.row_losses(errors, jnp.zeros_like(mask), SETTINGS)
+    np.testing.assert_array_equal(blank, [0.0, 0.0])  # of rows that fill a batch up; not 0/0
 
 
 GIVEN = dataclasses.replace(CONFIG, delay_max=2)

@@ -40,9 +40,15 @@ def facts(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def declared(chosen: Options) -> dict[str, str]:
-    """What a record says of the choice."""
+    """What a record says of the choice: not the room for contacts where it is nobody's."""
+    is_newton = chosen.physics == "newton"
+    if chosen.deterministic:
+        repeats = "bit-equal, asked for"
+    else:
+        measured = is_newton and chosen.renderer == "newton"
+        repeats = "bit-equal, as measured" if measured else "not measured"
     return {
-        **{key: str(value) for key, value in vars(chosen).items()},
+        **{key: str(value) for key, value in vars(chosen).items() if is_newton or key != "contacts"},
         "lights": lights.ABOUT if chosen.renderer == "newton" else lights.ABOUT_OTHERS,
-        "repeats": "bit-equal, asked for" if chosen.deterministic else "bit-equal, as measured",
+        "repeats": repeats,
     }

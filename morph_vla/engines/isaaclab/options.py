@@ -93,4 +93,8 @@ def read(given: Mapping[str, str]) -> Options:
         chosen["contacts"] = int(given["contacts"])
     options = dataclasses.replace(Options(), **chosen)
     options.check()
+    if "contacts" in given and options.physics != "newton":
+        raise MorphVlaError(
+            f"engine isaaclab: contacts is for physics=newton, and physics is {options.physics}; leave it out"
+        )
     return options

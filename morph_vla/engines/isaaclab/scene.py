@@ -5,6 +5,7 @@ servos and the solver of `scene`; what PhysX has no word for (rolling friction) 
 """
 
 import math
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,17 @@ def prim_name(name: str) -> str:
     return "object_" + "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
 
 
+def _check_prim_names(where: str, names: Iterable[str]) -> None:
+    """Raise MorphVlaError for two names that USD writes alike: one thing would stand for both."""
+    written: dict[str, str] = {}
+    for name in names:
+        if (other := written.setdefault(prim_name(name), name)) != name:
+            raise MorphVlaError(
+                f"{where}: engine isaaclab cannot tell '{other}' from '{name}': USD's names have letters, "
+                "digits and underscores"
+            )
+
+
 def table_cfg(suite: Suite, options: Options) -> Config:
     """The table, a box that does not move; one per world."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
@@ -201,6 +213,8 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
         raise MorphVlaError(
             f"{suite.path}: engine isaaclab reads one object; success.also needs engine mujoco"
         )
+    for key, names in (("objects", suite.objects), ("cameras", suite.cameras)):
+        _check_prim_names(f"{suite.path}: {key}", names)
     scene = require("isaaclab.scene", EXTRA)
     links = assets.link_paths(assets.robot_usd(robot))
     # Newton's worlds are separate: without spacing, state and pixels do not depend on how many there are.
