@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines import by_name as engines
-from morph_vla.engines.engine import Policy
+from morph_vla.engines.engine import ENVIRONMENT, Policy
 from morph_vla.engines.gymnasium import making, reading
 from morph_vla.engines.gymnasium.probe import Probe, probe
 from morph_vla.engines.gymnasium.stage import Environments, Standing
 from morph_vla.engines.pool import LocalPool, Pool, Verdict
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.evaluation.fit import Trained
+from morph_vla.evaluation.fit import Reads, Trained, unshown
 from morph_vla.findings import Finding, Source
 from morph_vla.results import identity
 from morph_vla.results.record import EngineFacts, SuiteFacts, TaskFacts, engine_from_json
@@ -49,7 +49,9 @@ class Environment:
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What the check of the suite says, and what a trained policy misses."""
-        unfit = _unfit(policy, self._shown, self._probe) if isinstance(policy, Trained) else ()
+        unfit = list(_unfit(policy, self._shown, self._probe)) if isinstance(policy, Trained) else []
+        if isinstance(policy, Reads):
+            unfit += unshown(policy, self.label, _shown_by(self._probe))
         return [*(finding for finding in self._probe.findings if finding.severity != "note"), *unfit]
 
     def check(self) -> None:
@@ -126,6 +128,12 @@ def _clause(standing: Standing) -> str:
 def _ever(standing: Standing, name: str) -> bool | None:
     """Whether a signal that decides nothing ever held; None where the suite names none of that name."""
     return standing.noted[name] > 0 if name in standing.noted else None
+
+
+def _shown_by(probe: Probe) -> dict[str, int]:
+    """The keys of an observation, with how many numbers each has; 0 of an image."""
+    numbers = {"state": probe.states, ENVIRONMENT: probe.environment}
+    return {f"images/{name}": 0 for name in probe.cameras} | {k: n for k, n in numbers.items() if n}
 
 
 def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ checkpoint does not say is not compared.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -49,6 +49,28 @@ class Trained(Protocol):
     trained: dict[str, Any]
     cameras: dict[str, str]
     image_size: int
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A policy that says what of an observation it reads, as `hosts.lerobot.theirs.LerobotPolicy` does."""
+
+    reads: Mapping[str, int]
+    """Keys, and how many numbers there must be; 0 of an image"""
+    executes: int | None
+    """Actions of an answer that its own loop executes"""
+
+
+def unshown(policy: Reads, label: str, shown: Mapping[str, int]) -> Iterator[Finding]:
+    """What a policy reads that a suite does not show, or not as many; `shown` is as `reads` is."""
+    for key, count in policy.reads.items():
+        code = "camera" if key.startswith("images/") else "joints" if key == "state" else "environment"
+        if key not in shown:
+            has, needs = f"the suite shows {', '.join(sorted(shown))}", f"the policy reads '{key}'"
+            yield Finding(code, "error", Source(label), (key,), has, needs + nearest(key, shown), "")
+        elif count and shown[key] != count:
+            has = f"{key}: the suite shows {shown[key]} values"
+            yield Finding(code, "error", Source(label), (key,), has, f"the policy reads {count}", "")
 
 
 def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:

@@ -6,6 +6,7 @@ an episode's initial state, and where its policy takes random numbers from, depe
 """
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +20,14 @@ from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.benchmark import Benchmark, InitialState, Task
 from morph_vla.evaluation.chunking import Chunking
+from morph_vla.evaluation.fit import Reads
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal, alone
 from morph_vla.process import versions
 from morph_vla.results.record import FILE_NAME, Record, Stopped, policy_from_json, read
 from morph_vla.results.trial import Trial
+
+LOG = logging.getLogger(__name__)
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 OPEN_LOOP_SECONDS = 8 / 15
@@ -91,7 +95,7 @@ def _evaluate(
     played = benchmark.of(task, settings.engine, policy)
     rows = _rows(played, settings)
     count, table = len(rows), played.states(max(rows.stop, played.episodes))
-    chunking = _chunking(played, settings)
+    chunking = _chunking(played, settings, policy)
     if chunking.real_time and played.maps_actions:
         raise MorphVlaError(
             f"{played.label}: its `actions` make other values of an answer, and with --real-time a policy is "
@@ -173,8 +177,15 @@ def _rows(played: Benchmark, settings: Settings) -> range:
     return range(settings.first, settings.first + count)
 
 
-def _chunking(played: Benchmark, settings: Settings) -> Chunking:
+def _chunking(played: Benchmark, settings: Settings, policy: Policy | None = None) -> Chunking:
+    """How answers are executed. Where nothing is given and the policy's own loop differs, that is said."""
     open_loop = settings.open_loop or open_loop_at(played.control_rate)
+    executes = policy.executes if isinstance(policy, Reads) else None
+    if settings.open_loop is None and executes not in (None, open_loop):
+        LOG.warning(
+            "%d actions of an answer are executed; the policy's own n_action_steps is %d: --open-loop %d",
+            open_loop, executes, executes,
+        )  # fmt: skip
     return Chunking(open_loop, settings.latency, settings.real_time)
 
 

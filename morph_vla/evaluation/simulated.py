@@ -10,7 +10,7 @@ from morph_vla import robots
 from morph_vla.doctor import require_gl
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Policy, actions_of
+from morph_vla.engines.engine import ENVIRONMENT, Policy, actions_of, environment_names
 from morph_vla.engines.episode import Status
 from morph_vla.engines.hands import grippers
 from morph_vla.engines.pool import Pool, Verdict
@@ -47,7 +47,15 @@ class Simulated:
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What of the task the policy was not trained with, where it says what it was trained with."""
+        if isinstance(policy, fit.Reads):
+            return tuple(fit.unshown(policy, self.label, self._numbers()))
         return fit.check(policy, self.shown) if isinstance(policy, fit.Trained) else ()
+
+    def _numbers(self) -> dict[str, int]:
+        """The keys of an observation, with how many numbers each has; 0 of an image."""
+        images = {f"images/{name}": 0 for name in self.shown.cameras}
+        poses = len(environment_names(self.shown.success))
+        return {"state": self._joints, **images, **({} if images else {ENVIRONMENT: poses})}
 
     def check(self) -> None:
         """Raise MorphVlaError where robot, simulator or graphics cannot play the task."""

@@ -182,6 +182,11 @@ def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> 
         )
     if ours := [camera for camera in theirs if camera in known]:
         chosen = {camera: offered.get(camera, "") if offered else camera for camera in ours}
+        if not any(chosen.values()):
+            raise MorphVlaError(
+                f"{folder}: the checkpoint looks through {', '.join(ours)}, and what is offered is for "
+                f"{', '.join(offered)}; give --recipe RECIPE whose data.cameras have a name for one of them"
+            )
     else:
         names = [_alike(theirs, name, offered) if offered else name for name in theirs]
         chosen = dict(zip(known, names, strict=False))

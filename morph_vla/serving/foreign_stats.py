@@ -16,7 +16,7 @@ from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.weights import tensors
-from morph_vla.weights.lerobot_processors import ACTION, POSTPROCESSOR, PREPROCESSOR, STATE
+from morph_vla.weights.lerobot_processors import ACTION, EMPTY_CAMERA, POSTPROCESSOR, PREPROCESSOR, STATE
 
 OPENPI = "norm_stats.json"
 OF_THE_MODEL = (
@@ -65,7 +65,11 @@ def processor(folder: Path) -> Processor:
     folder = _inner(folder)
     config, steps = read_json(folder / "config.json"), read_json(folder / PREPROCESSOR).get("steps", [])
     try:
-        features = [name for name in config.get("input_features", {}) if name.startswith(IMAGES)]
+        features = [
+            name
+            for name in config.get("input_features", {})
+            if name.startswith(IMAGES) and not EMPTY_CAMERA.fullmatch(name)
+        ]
         known = {step.get("registry_name"): step for step in steps}
         relative = known.get("relative_actions_processor", {}).get("config", {})
         is_relative = bool(relative.get("enabled", config.get("use_relative_actions", False)))

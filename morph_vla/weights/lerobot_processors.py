@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.
 STATE, ACTION = "observation.state", "action"
 NORM_MAP = {"VISUAL": "IDENTITY", "STATE": "QUANTILES", "ACTION": "QUANTILES"}
 TOKENIZER = "google/paligemma-3b-pt-224"  # the only one that LeRobot's pi0.5 has
+EMPTY_CAMERA = re.compile(r"observation\.images\.empty_camera_\d+")
+"""A place that LeRobot adds for a camera that is not there (`empty_cameras`), and masks"""
 Values = Mapping[str, Sequence[float]]
 """A feature's q01, q99, mean and std, of one number a value"""
 

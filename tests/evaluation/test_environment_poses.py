@@ -37,7 +37,7 @@ def test_who_looks_through_no_camera_is_shown_poses_on_the_same_rows(load, kind)
     )
     assert all("images/front" in seen and "environment_state" not in seen for seen in looking.asked)
     for seen in blind.asked:
-        assert set(seen) == {"state", "environment_state", "prompt", "robot", "episode", "step"}
+        assert set(seen) == {"state", "environment_state", "prompt", "robot", "episode", "step", "connection"}
         goal = steps_to_goal(int(seen["episode"])) or -1
         # q and -q are one turn; it is shown with w >= 0.
         np.testing.assert_allclose(seen["environment_state"], [goal, 0, 0, 0.8, 0, 0, -0.6], atol=1e-7)

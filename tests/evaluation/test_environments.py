@@ -52,7 +52,7 @@ def test_rows_succeed_as_their_seeds_say(text, load, tmp_path):
     assert record.engine.others["environment"] == load(text).id
     seen = policy.asked[0]
     assert set(seen) == {"images/front" if text != LEROBOT else "images/image", "state", "prompt", "robot",
-                         "episode", "step"}  # fmt: skip
+                         "episode", "step", "connection"}  # fmt: skip
     assert seen["state"].tolist() == [0, steps_to_goal(seen["episode"]) or -1]
     assert seen["state"].dtype == np.float32
     assert seen["prompt"] == "walk to the goal"

@@ -1,6 +1,7 @@
 """`--policy.type=morph_vla`: what a server is shown, how often it is asked, what is executed."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -304,3 +305,34 @@ def test_it_is_not_trained_by_lerobot(wave):
         MorphVlaConfig(device="cpu", batch=0)
     with pytest.raises(MorphVlaError, match=r"^policy.n_action_steps must be at least 0, not -1$"):
         MorphVlaConfig(device="cpu", n_action_steps=-1)
+
+
+def test_threads_that_share_a_policy_do_not_share_its_answers(monkeypatch):
+    """`lerobot-eval --env.max_parallel_tasks=2`: a thread for each task, one policy for all."""
+
+    class Numbers(Spy):
+        def infer(self, observation):
+            self.seen.append(observation)
+            return {"actions": np.full((3, 8), float(observation["prompt"]), np.float32)}
+
+    spy = Numbers()
+    monkeypatch.setattr(remote, "reach", lambda *_, preset: spy)
+    policy = MorphVlaPolicy(MorphVlaConfig(device="cpu", checkpoint="ws://there", n_action_steps=3))
+    together, answers = threading.Barrier(2, timeout=60), {}
+
+    def roll_out(task: str) -> None:
+        policy.reset()
+        for step in range(7):
+            together.wait()
+            action = policy.select_action({**batch_of(), "task": [task] * 2})
+            answers[task, step] = action[:, 0].tolist()
+            if step == 4 and task == "1":
+                policy.reset()
+
+    threads = [threading.Thread(target=roll_out, args=(task,)) for task in ("1", "2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {(task, step): [float(task)] * 2 for task in ("1", "2") for step in range(7)}
+    assert len({seen["connection"] for seen in spy.seen}) == 2

@@ -29,6 +29,7 @@ def lerobots(folders: Path, folder: Path, cameras: tuple[str, ...], **settings) 
         (("hand_wrist", "top"), {"base_0_rgb": "wrist", "left_wrist_0_rgb": "front"}),
         (("top",), {"base_0_rgb": "front"}),
         (("left_wrist_0_rgb",), {"left_wrist_0_rgb": "wrist"}),
+        (("front", "empty_camera_0", "wrist"), {"base_0_rgb": "front", "left_wrist_0_rgb": "wrist"}),
     ],
 )
 def test_a_policy_of_lerobot_sees_its_cameras_in_its_own_order(folders, tmp_path, caplog, cameras, taken):
@@ -38,7 +39,8 @@ def test_a_policy_of_lerobot_sees_its_cameras_in_its_own_order(folders, tmp_path
     assert trained["cameras"] == taken
     known = keys.of(trained["cameras"], "so101")
     assert known.images == {name: (f"images/{name}",) for name in taken.values()}
-    other = f"{folder}: the checkpoint looks through {', '.join(cameras)}, which are taken for "
+    there = [name for name in cameras if name != "empty_camera_0"]
+    other = f"{folder}: the checkpoint looks through {', '.join(there)}, which are taken for "
     is_said = not {*cameras} & {"front", "left_wrist_0_rgb"} or "top" in cameras
     assert (other + ", ".join(taken.values()) in caplog.text) == is_said
 
@@ -51,6 +53,13 @@ def test_a_camera_that_nobody_offers_is_said(folders, tmp_path):
         r"--recipe RECIPE whose data\.cameras have a name for each$",
     ):
         read(folder, "panda", preset="so101")
+    third = lerobots(folders, tmp_path / "third", ("right_wrist_0_rgb",))
+    words = (
+        rf"^{third}: the checkpoint looks through right_wrist_0_rgb, and what is offered is for base_0_rgb, "
+        r"left_wrist_0_rgb; give --recipe RECIPE whose data\.cameras have a name for one of them$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        read(third, "panda", preset="so101")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from morph_vla.engines.engine import Frame
-from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, leaves, pixels
+from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, array, leaves, pixels
 from morph_vla.engines.robosuite import theirs
 from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
 from morph_vla.errors import MorphVlaError, nearest, reason, require
@@ -66,6 +66,8 @@ class Made:
     read: Callable[[object], Leaves]
     views: Mapping[str, Callable[[], Frame]] = field(default_factory=dict)
     """Images by key that are rendered when they are looked at, of an environment of a single episode."""
+    taken: Callable[[np.ndarray], np.ndarray] = np.copy
+    """What the environment is given of a batch of actions: LeRobot's may have a processor of their own"""
 
 
 def make(suite: EnvironmentSuite, count: int) -> Made:
@@ -179,9 +181,10 @@ def _of_lerobot(suite: EnvironmentSuite, count: int) -> Made:
             f"{suite.label}: LeRobot makes {len(made)} tasks of '{suite.id}' ({', '.join(made)}); give each "
             "a name under `tasks:`, with the `kwargs` that choose it, such as task_ids: [0]"
         )
-    before, _ = config.get_env_processors()
+    before, after = config.get_env_processors()
     (vector,) = made.values()
-    return Made(vector, partial(_as_lerobot, envs.preprocess_observation, before))
+    taken = partial(_to_lerobot, after)
+    return Made(vector, partial(_as_lerobot, envs.preprocess_observation, before), taken=taken)
 
 
 def _as_lerobot(
@@ -192,6 +195,14 @@ def _as_lerobot(
     arrays = leaves({key: value for key, value in batch.items() if key.startswith("observation")})
     images = {key: pixels(value, key) for key, value in arrays.items() if key.startswith(IMAGES)}
     return {**arrays, **images}
+
+
+def _to_lerobot(
+    processor: Callable[[dict[str, object]], Mapping[str, object]], actions: np.ndarray
+) -> np.ndarray:
+    """What LeRobot's rollout hands its environment: actions [n, values] after the environment's processor."""
+    tensor = require("lerobot.processor.converters", "lerobot").to_tensor(actions.copy(), dtype=None)
+    return array(processor({"action": tensor})["action"])
 
 
 def _of_robosuite(suite: EnvironmentSuite) -> Made:

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.engine import Observation
+from morph_vla.engines.engine import ENVIRONMENT, Observation
 from morph_vla.engines.gymnasium.stage import Environments
 from morph_vla.errors import MorphVlaError, words_of
 from morph_vla.findings import Finding, Line, Severity, in_order
@@ -23,7 +23,7 @@ from morph_vla.suites.suite import InitialState
 
 Code = Literal[
     "environment", "action-space", "action-map", "reset", "observation", "step", "rows", "rate", "time-limit",
-    "there-is",
+    "there-is", "text",
 ]  # fmt: skip
 STEPS = 3  # control steps that are taken
 
@@ -49,6 +49,8 @@ class Probe:
     """That a policy is shown."""
     states: int = 0
     """Values of the state that it is shown."""
+    environment: int = 0
+    """And of what is no joint's."""
 
 
 def probe(suite: EnvironmentSuite) -> Probe:
@@ -71,8 +73,8 @@ def probe(suite: EnvironmentSuite) -> Probe:
         shown, known = _seen(suite, stage, low, high)
         findings += known
         cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
-        states = len(np.asarray(shown.get("state", ())))
-    return Probe(in_order(findings), low, high, cameras, states)
+        states, numbers = (len(np.asarray(shown.get(key, ()))) for key in ("state", ENVIRONMENT))
+    return Probe(in_order(findings), low, high, cameras, states, numbers)
 
 
 def _finding(
@@ -115,8 +117,17 @@ def _seen(
         shown, wrong = stage.observe(0), []
     except Exception as error:  # of whatever an environment renders with
         shown, wrong = {}, [_finding(suite, "observation", "error", words_of(error))]
-    notes = _there_is(suite, first, low, high)
+    notes = [*_there_is(suite, first, low, high), *_text(suite, shown)]
     return shown, [*notes, *(wrong or _moved(suite, stage, first, low, high))]
+
+
+def _text(suite: EnvironmentSuite, shown: Observation) -> Iterator[Finding]:
+    """What a policy is asked to do, in words."""
+    if shown.get("prompt"):
+        yield _finding(suite, "there-is", "note", f"its text is '{shown['prompt']}'", "prompt")
+    elif shown:
+        text = "task: no text, nor has the environment one: a policy is asked for nothing in words"
+        yield _finding(suite, "text", "warning", text)
 
 
 def _there_is(

@@ -75,13 +75,16 @@ def poses(batch: Leaves, keys: Sequence[str], index: int) -> Float[np.ndarray, "
 def fingerprint(batch: Leaves, index: int) -> str:
     """SHA-256 of what is seen of one episode, to 1e-5: two that share it stand in the same state.
 
-    Of images only where there is nothing else, because two machines may render them differently.
+    Of images, or of texts, only where there is nothing else: two machines may render them differently.
     """
     numbers = {key: value for key, value in batch.items() if value.dtype.kind in "bif"}
+    images = {key: value for key, value in batch.items() if value.dtype.kind == "u"}
     digest = hashlib.sha256()
-    for key, value in sorted((numbers or batch).items()):
+    for key, value in sorted((numbers or images).items()):
         rounded = np.round(value[index].astype(np.float64), 5) + 0.0  # without a minus zero
         digest.update(key.encode() + rounded.tobytes())
+    for key, value in () if numbers or images else sorted(batch.items()):
+        digest.update(f"{key}{value[index]}".encode())
     return digest.hexdigest()
 
 

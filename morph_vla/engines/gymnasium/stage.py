@@ -174,7 +174,7 @@ class Environments:
             batch[index - first] = row
         try:
             self._go_on(first, made)
-            seen, reward, terminated, truncated, info = made.vector.step(batch.copy())
+            seen, reward, terminated, truncated, info = made.vector.step(made.taken(batch))
             self._seen[first] = made.read(seen)
             self._over[first] = reading.array(terminated).astype(bool) | reading.array(truncated).astype(bool)
         except Exception as error:
@@ -220,6 +220,8 @@ class Environments:
         about: Observation = {"prompt": self._prompt(first, place), "robot": self.suite.robot}
         if self.suite.poses and not cameras:
             about[ENVIRONMENT] = reading.poses(batch, tuple(self.suite.poses.values()), place)
+        elif (numbers := batch.get(f"observation.{ENVIRONMENT}")) is not None and numbers.dtype.kind == "f":
+            about[ENVIRONMENT] = np.asarray(numbers[place], np.float32).reshape(-1)
         return {**frames, "state": reading.state(batch, keys, place), **about}
 
     def _image(self, index: int, key: str) -> Frame:
@@ -261,9 +263,11 @@ class Environments:
         """The suite's text, else the environment's own."""
         if self.suite.task:
             return self.suite.task
-        with contextlib.suppress(Exception):  # most environments have none
-            texts = self._made[first].vector.get_attr("task_description")
-            return str(texts[place]) if isinstance(texts, tuple | list) else ""
+        for name in ("task_description", "task"):  # as LeRobot's rollout looks
+            with contextlib.suppress(Exception):  # most environments have none
+                texts = self._made[first].vector.get_attr(name)
+                if isinstance(texts, tuple | list) and isinstance(texts[place], str) and texts[place]:
+                    return texts[place]
         return ""
 
     def _drop(self, first: int) -> None:

@@ -6,7 +6,8 @@ step, which our suites say (`environment`). In other environments both are count
 
 import dataclasses
 import logging
-from collections import deque
+import threading
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,17 @@ MOST = 2**20  # actions in an answer
 TRAINING = "a morph_vla policy is trained by `morph-vla train`, not by lerobot-train"
 
 
+@dataclasses.dataclass
+class _Loop:
+    """Where one loop over the steps of its episodes stands."""
+
+    actions: deque[Tensor] = dataclasses.field(default_factory=deque)
+    answers: dict[object, np.ndarray] = dataclasses.field(default_factory=dict)
+    """The last ones, by episode"""
+    rollouts: int = 0
+    steps: int = 0
+
+
 class MorphVlaPolicy(PreTrainedPolicy):
     """A checkpoint's or a server's policy; it has no parameters that torch knows."""
 
@@ -54,11 +66,13 @@ class MorphVlaPolicy(PreTrainedPolicy):
         self._folder, self._where = folder.resolve(), _where(config, folder, hub)
         self._settings, self._policy = config, _load(config, self._where)
         config.n_action_steps = _executed(config.n_action_steps, self._policy)
-        self._actions: deque[Tensor] = deque()
-        self._answers: dict[object, np.ndarray] = {}
-        """The last ones, by episode"""
-        self._rollouts = self._steps = 0
+        self._loops: defaultdict[int, _Loop] = defaultdict(_Loop)
+        """By thread: `lerobot-eval` rolls several tasks out at once with one policy (`max_parallel_tasks`)"""
         self._warned = False
+
+    @property
+    def _loop(self) -> "_Loop":
+        return self._loops[threading.get_ident()]
 
     @classmethod
     def from_pretrained(
@@ -106,17 +120,19 @@ class MorphVlaPolicy(PreTrainedPolicy):
 
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
-        self._actions.clear()
-        self._answers.clear()
-        self._rollouts, self._steps = self._rollouts + 1, 0
+        loop = self._loop
+        loop.actions.clear()
+        loop.answers.clear()
+        loop.rollouts, loop.steps = loop.rollouts + 1, 0
 
     def select_action(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
         """The next action [n j] of each episode; asks when those of the last answers are executed."""
-        if not self._actions:
+        loop = self._loop
+        if not loop.actions:
             chunk = self.predict_action_chunk(batch)
-            self._actions.extend(chunk[:, : self._settings.n_action_steps].unbind(1))
-        self._steps += 1
-        return self._actions.popleft()
+            loop.actions.extend(chunk[:, : self._settings.n_action_steps].unbind(1))
+        loop.steps += 1
+        return loop.actions.popleft()
 
     @not_compiled  # LeRobot's rollout may compile this call: there is nothing of torch in it
     def _predicted(self, batch: Mapping[str, Any]) -> Tensor:
@@ -128,11 +144,11 @@ class MorphVlaPolicy(PreTrainedPolicy):
         rows = list(self._observations(batch))
         ended = batch[ENDED].flatten().tolist() if ENDED in batch else [False] * len(rows)
         pairs = zip(rows, ended, strict=True)
-        known = [self._answers.get(row["episode"]) if is_over else None for row, is_over in pairs]
+        known = [self._loop.answers.get(row["episode"]) if is_over else None for row, is_over in pairs]
         asked = [row for row, answer in zip(rows, known, strict=True) if answer is None]
         answers = iter(self._asked(asked))
         chunks = [next(answers) if answer is None else answer for answer in known]
-        self._answers = {row["episode"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
+        self._loop.answers = {row["episode"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
         return torch.from_numpy(np.stack(chunks))
 
     def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
@@ -170,13 +186,14 @@ class MorphVlaPolicy(PreTrainedPolicy):
             if len(rows) != len(states):
                 raise MorphVlaError(f"the batch has {len(states)} states, and {len(rows)} of {name}")
         for index in range(len(states)):
-            episode, step = self._rollouts * len(states) + index, self._steps
+            episode, step = self._loop.rollouts * len(states) + index, self._loop.steps
             if EPISODE in batch and STEP in batch:
                 episode, step = int(batch[EPISODE][index]), int(batch[STEP][index])
             about: Observation = {
                 "prompt": tasks[index],
                 "episode": episode,
                 "step": step,
+                "connection": str(threading.get_ident()),
             }
             if self._settings.robot:  # a server refuses any name but its own robot's, the empty one too
                 about["robot"] = self._settings.robot

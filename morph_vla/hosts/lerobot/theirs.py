@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.plain import as_typed
 from morph_vla.results.values import listing, mapping
+from morph_vla.weights.lerobot_processors import EMPTY_CAMERA
 
 LOG = logging.getLogger(__name__)
 PREFIX = "lerobot:"  # of a policy on the command line
@@ -65,7 +66,14 @@ class LerobotPolicy:
                 "one observation can be asked"
             )
         self.kind = config.type
-        self.cameras = {name: _camera(name) for name in config.input_features if name not in KEYS}
+        self._features = features_of(config, self._before)
+        self.cameras = {name: _camera(name) for name in self._features if name not in KEYS}
+        self.reads: Mapping[str, int] = {
+            _key(name): feature.shape[0] if name in KEYS else 0 for name, feature in self._features.items()
+        }
+        """Of an observation, with how many numbers; 0 of an image"""
+        self.executes: int | None = getattr(config, "n_action_steps", None)
+        """Actions of an answer that LeRobot's rollout would execute"""
         self._policy.eval()
         if (factor := getattr(config, "temporal_ensemble_coeff", None)) is not None:
             LOG.warning(
@@ -89,6 +97,19 @@ class LerobotPolicy:
         return _answer(self._policy, self._before, self._after, observation)
 
 
+def features_of(config: Any, before: Any) -> dict[str, Any]:
+    """What a policy reads, by the names that its preprocessor takes: some train with `--rename_map`.
+
+    Without the places of cameras that are not there (`empty_cameras`), which LeRobot's policies mask.
+    """
+    renamed: dict[str, str] = {}
+    for step in before.steps:
+        renamed |= {new: old for old, new in (getattr(step, "rename_map", None) or {}).items()}
+    given: Mapping[str, Any] = config.input_features
+    features = {renamed.get(name, name): feature for name, feature in given.items()}
+    return {name: feature for name, feature in features.items() if not EMPTY_CAMERA.fullmatch(name)}
+
+
 def try_out(policy: Any, before: Any, after: Any) -> None:
     """Ask a policy that LeRobot has made as `LerobotPolicy` would, with zeros for values and black pictures.
 
@@ -100,7 +121,7 @@ def try_out(policy: Any, before: Any, after: Any) -> None:
 def asking(policy: Any, before: Any, after: Any) -> Callable[[], dict[str, Any]]:
     """What asks it so."""
     seen: Observation = {"prompt": ""}
-    for name, feature in policy.config.input_features.items():
+    for name, feature in features_of(policy.config, before).items():
         shape = feature.shape if name in KEYS else (*feature.shape[1:], feature.shape[0])
         seen[_key(name)] = np.zeros(shape, np.float32 if name in KEYS else np.uint8)
     policy.eval()
@@ -111,7 +132,7 @@ def _answer(policy: Any, before: Any, after: Any, observation: Observation) -> d
     """Of a policy between its processors."""
     torch = require("torch", "lerobot")
     torch.manual_seed(int(observation.get("episode", 0)) << 20 | int(observation.get("step", 0)))
-    given = _given(policy.config.input_features, observation)
+    given = _given(features_of(policy.config, before), observation)
     batch = {key: torch.from_numpy(value)[None] for key, value in given}
     with torch.inference_mode():
         chunk = policy.predict_action_chunk(before({**batch, "task": [observation["prompt"]]}))
