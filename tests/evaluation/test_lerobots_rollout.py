@@ -47,10 +47,13 @@ def begun(task):
 
 @pytest.mark.slow
 def test_an_environments_own_processor_makes_its_actions(monkeypatch, task):
-    processors(monkeypatch, after=lambda transition: {"action": -transition["action"]})
+    """Bounds are those of what comes out: here of a policy that answers in degrees, say."""
+    processors(monkeypatch, after=lambda transition: {"action": -transition["action"] / 60})
+    seen = probe(task)
+    assert (seen.low.tolist(), seen.high.tolist()) == ([-np.inf], [np.inf])
     with begun(task) as stage:
-        for expected in (-1, -2):
-            stage.step({0: np.ones(1, np.float32)})
+        for degrees, expected in ((30, -0.5), (90, -1.5)):  # the second is cut to -1
+            stage.step({0: np.full(1, degrees, np.float32)})
             assert stage.observe(0)["state"][0] == expected
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -66,8 +66,8 @@ class Made:
     read: Callable[[object], Leaves]
     views: Mapping[str, Callable[[], Frame]] = field(default_factory=dict)
     """Images by key that are rendered when they are looked at, of an environment of a single episode."""
-    taken: Callable[[np.ndarray], np.ndarray] = np.copy
-    """What the environment is given of a batch of actions: LeRobot's may have a processor of their own"""
+    processed: Callable[[np.ndarray], np.ndarray] | None = None
+    """What it takes of a batch of actions, of LeRobot's environments that have a processor of their own"""
 
 
 def make(suite: EnvironmentSuite, count: int) -> Made:
@@ -183,8 +183,9 @@ def _of_lerobot(suite: EnvironmentSuite, count: int) -> Made:
         )
     before, after = config.get_env_processors()
     (vector,) = made.values()
-    taken = partial(_to_lerobot, after)
-    return Made(vector, partial(_as_lerobot, envs.preprocess_observation, before), taken=taken)
+    read = partial(_as_lerobot, envs.preprocess_observation, before)
+    has_steps = bool(getattr(after, "steps", True))
+    return Made(vector, read, processed=partial(_to_lerobot, after, suite, vector) if has_steps else None)
 
 
 def _as_lerobot(
@@ -198,11 +199,18 @@ def _as_lerobot(
 
 
 def _to_lerobot(
-    processor: Callable[[dict[str, object]], Mapping[str, object]], actions: np.ndarray
+    processor: Callable[[dict[str, object]], Mapping[str, object]],
+    suite: EnvironmentSuite,
+    vector: VectorEnv,
+    actions: np.ndarray,
 ) -> np.ndarray:
-    """What LeRobot's rollout hands its environment: actions [n, values] after the environment's processor."""
+    """What LeRobot's rollout hands its environment: actions [n, values] after the environment's processor.
+
+    Clipped to the environment's bounds, where the suite clips: before the processor these mean nothing.
+    """
     tensor = require("lerobot.processor.converters", "lerobot").to_tensor(actions.copy(), dtype=None)
-    return array(processor({"action": tensor})["action"])
+    taken, space = array(processor({"action": tensor})["action"]), cast("Any", vector.single_action_space)
+    return np.clip(taken, space.low, space.high) if suite.actions.clip else taken
 
 
 def _of_robosuite(suite: EnvironmentSuite) -> Made:

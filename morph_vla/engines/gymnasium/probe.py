@@ -43,7 +43,7 @@ class Probe:
 
     findings: tuple[Finding, ...]
     low: Float[np.ndarray, "a"]
-    """The least that each value of an action may be."""
+    """The least that each value of an action may be; without bounds where a processor comes after it."""
     high: Float[np.ndarray, "a"]
     cameras: tuple[str, ...] = ()
     """That a policy is shown."""
@@ -74,6 +74,8 @@ def probe(suite: EnvironmentSuite) -> Probe:
         findings += known
         cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
         states, numbers = (len(np.asarray(shown.get(key, ()))) for key in ("state", ENVIRONMENT))
+        if stage.processes:
+            low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
     return Probe(in_order(findings), low, high, cameras, states, numbers)
 
 

@@ -101,6 +101,11 @@ class Environments:
         return self._environment(0).vector
 
     @property
+    def processes(self) -> bool:
+        """Whether its actions go through a processor: its bounds are those of what comes out."""
+        return self._environment(0).processed is not None
+
+    @property
     def seen(self) -> Leaves:
         """What it showed last."""
         return self._seen[0]
@@ -174,7 +179,8 @@ class Environments:
             batch[index - first] = row
         try:
             self._go_on(first, made)
-            seen, reward, terminated, truncated, info = made.vector.step(made.taken(batch))
+            taken = made.processed(batch) if made.processed else batch.copy()
+            seen, reward, terminated, truncated, info = made.vector.step(taken)
             self._seen[first] = made.read(seen)
             self._over[first] = reading.array(terminated).astype(bool) | reading.array(truncated).astype(bool)
         except Exception as error:
