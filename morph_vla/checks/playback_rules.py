@@ -145,12 +145,12 @@ def _speed(played: Played, skip: bool) -> Iterator[Finding]:
     for j, joint in enumerate(played.robot.joints):
         limit = joint.velocity or math.inf
         speed = steps[:, j] * played.fps
-        fast = speed > limit * 1.02
+        worst = int(speed.argmax())
+        wraps = joint.type != "prismatic" and abs(steps[worst, j] - 2 * math.pi) < 0.2
+        fast = speed > min(limit * 1.02, math.pi * played.fps if wraps else math.inf)
         if not fast.any():
             continue
         unit = "m/s" if joint.type == "prismatic" else "rad/s"
-        worst = int(speed.argmax())
-        wraps = joint.type != "prismatic" and abs(steps[worst, j] - 2 * math.pi) < 0.2
         found = (
             f"'{joint.name}' goes {speed[worst]:.3g} {unit} after frame {frames[worst]}"
             f" ({int(fast.sum())} of {len(speed)} steps are too fast)"
@@ -160,7 +160,8 @@ def _speed(played: Played, skip: bool) -> Iterator[Finding]:
             if wraps
             else "lost frames, another unit or another frame rate"
         )
-        expected = f"expected at most its velocity limit, {limit:.3g} {unit}"
+        known = f"at most its velocity limit, {limit:.3g} {unit}"
+        expected = f"expected {known if math.isfinite(limit) else 'less than half a turn'}"
         yield remark("too-fast", played.feature, (joint.name,), found, expected, consequence)
     for trace in played.traces:
         fastest = float(trace.speeds.max())

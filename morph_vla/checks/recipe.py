@@ -282,5 +282,8 @@ def _values(
     tasks = {number: dataset.tasks.get(number, "") for number in numbers}
     if not of_joints and state.shape[1] == joints:
         state = space.tools_of(robot).seen(presets.brought(robot, recorded_robot, state))
-        state = space.values_told(robot, state, space.standpoints(robot, recipe.data.space, state))
+        seen_from = space.standpoints(robot, recipe.data.space, state)
+        if seen_from is not None:
+            yield from recipe_values.turning(where, seen_from.turn, rows.episode)
+        state = space.values_told(robot, state, seen_from)
     yield from recipe_model.prompts(recipe, where, state, rows, tasks)

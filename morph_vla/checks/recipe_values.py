@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from morph_vla.checks import playback, playback_rules
 from morph_vla.checks.rules import problem
@@ -19,6 +19,7 @@ from morph_vla.training.statistics import Degenerate
 PLAYED = 5  # episodes of a dataset that are played on the robot
 NEARER = 0.25  # recorded actions this much nearer to the state's steps than to the state are differences
 MOVES = 1e-6
+TURN = np.radians(30)  # more than an arm turns about its foot between two frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,3 +178,14 @@ def still(recorded: Recorded, degenerate: Degenerate) -> Iterator[Finding]:
             yield problem(
                 "narrow", recorded.where, found, subject=(feature,), remedy=remedy, severity=severity
             )
+
+
+def turning(where: str, turn: Float[np.ndarray, "n"], episode: Int[np.ndarray, "n"]) -> Iterator[Finding]:
+    """A frame of `data.space: hand` whose heading [rad] jumps, as the mean of tools near the root's axis."""
+    steps = np.abs((np.diff(turn) + np.pi) % (2 * np.pi) - np.pi)[np.diff(episode) == 0]
+    if steps.size and (steps > TURN).any():
+        found = (
+            f"in data.space hand the frame turns by up to {np.degrees(steps.max()):.0f} degrees between two "
+            f"frames ({int((steps > TURN).sum())} of {steps.size} steps)"
+        )
+        yield problem("frame-turns", where, found)

@@ -79,6 +79,10 @@ RULES: dict[str, tuple[Severity, str]] = {
     "tool-own": ("warning", "choose data.statistics: robot"),
     "tool-absolute": ("warning", "choose delta"),
     "no-tool": ("error", "choose data.space: joints"),
+    "frame-turns": (
+        "warning",
+        "its tools lie about the root's axis, as those of arms face to face: choose data.space: tool",
+    ),
     "max-joints": ("error", "raise it"),
     "state-width": ("error", "name keys with `state` that have one value a joint"),
     "units": ("error", "correct unit, gripper or recorded of this dataset"),

@@ -80,11 +80,6 @@ def rows_of(features: Iterable[tuple[str, Stats, Sequence[str]]]) -> list[str]:
     return table(["feature", "value", "name", "q01", "q99", "mean", "std"], rows)
 
 
-def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:
-    """`measure`, and `widened` where a dimension hardly moves."""
-    return widened(measure(values), names)
-
-
 def of_environment(values: Float[np.ndarray, "n e"]) -> Stats:
     """Statistics of poses [m, or a quaternion's], no range narrower than POSE_SPAN.
 

@@ -24,7 +24,7 @@ An object more than BELOW under the table's top is `lost`: the episode ends ther
 
 What is noted besides, of the object that the suite names and of no other:
 
-touched    a link of the robot touched it, a finger or any other.
+touched    a link of the robot touched it, a finger or any other (`Progress.reached`).
 lifted     the robot touched it while its centre was more than LIFTED above where it first lay.
 knocked    before both fingers of a gripper first held it, it was moved along the table by more than KNOCKED:
            pushed or knocked away, by whichever link.
@@ -142,14 +142,14 @@ class Progress:
 def clauses(progress: Progress, reading: Reading, success: Success) -> dict[str, bool]:
     """Which of the momentary clauses that the suite asks for hold now, in the order of CLAUSES."""
     every = reading.every
-    held = {"inside": _sorted(reading, success)}
+    holds_now = {"inside": _each_in_a_box(reading, success)}
     if (least := success.min_upright) is not None:
-        held["upright"] = all(bool(matrix_of(one.target_quaternion)[2, 2] >= least) for one in every)
+        holds_now["upright"] = all(bool(matrix_of(one.target_quaternion)[2, 2] >= least) for one in every)
     if success.max_moved is not None:
-        held["in_place"] = moved(progress, reading) <= success.max_moved
-    held["at_rest"] = all(_at_rest(one, success) for one in every)
-    held["released"] = reading.opening >= success.min_opening and not any(one.touching for one in every)
-    return held
+        holds_now["in_place"] = moved(progress, reading) <= success.max_moved
+    holds_now["at_rest"] = all(_at_rest(one, success) for one in every)
+    holds_now["released"] = reading.opening >= success.min_opening and not any(one.touching for one in every)
+    return holds_now
 
 
 def _in_box(thing: Reading, target: Reading, success: Success) -> bool:
@@ -159,7 +159,7 @@ def _in_box(thing: Reading, target: Reading, success: Success) -> bool:
     return bool(np.all(place >= success.low) and np.all(place <= success.high))
 
 
-def _sorted(reading: Reading, success: Success) -> bool:
+def _each_in_a_box(reading: Reading, success: Success) -> bool:
     """Whether every object is in a target's box, each in another one."""
     orders = itertools.permutations(reading.every)
     return any(all(map(_in_box, reading.every, targets, itertools.repeat(success))) for targets in orders)
@@ -200,8 +200,8 @@ def _point(position: Float[np.ndarray, "3"]) -> Point:
 def update(progress: Progress, reading: Reading, success: Success, control_rate: float) -> Progress:
     """Progress after one more control step; `success_step` is set once and stays."""
     now = clauses(progress, reading, success)
-    held = {**now, ALL: all(now.values())}
-    running = {name: progress.running.get(name, 0) + 1 if holds else 0 for name, holds in held.items()}
+    holding = {**now, ALL: all(now.values())}
+    running = {name: progress.running.get(name, 0) + 1 if holds else 0 for name, holds in holding.items()}
     steps, done = progress.steps + 1, progress.success_step
     if done is None and running[ALL] >= dwell_steps(success, control_rate):
         done = steps

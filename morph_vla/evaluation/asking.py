@@ -18,7 +18,7 @@ from morph_vla.engines.engine import BatchPolicy, Observation, Policy
 from morph_vla.errors import MorphVlaError, PolicyGoneError, words_of
 
 # Checked actions [h, values]; a sentence where the policy failed; None where it could not be asked.
-Asked = Float[np.ndarray, "_ _"] | str | None
+Outcome = Float[np.ndarray, "_ _"] | str | None
 Read = Callable[[object], Float[np.ndarray, "_ _"]]  # an answer's actions; raises for one that is no answer
 Work = Callable[[], list[object]]  # a call of the policy: its answers, not yet checked
 GO_ON = "finished episodes are kept, and the same command goes on with the others"
@@ -57,7 +57,7 @@ class Asker:
             except BaseException as error:  # whatever it is, the episode's record must say it
                 self._done.put(error)
 
-    def ask(self, observations: Sequence[Observation]) -> list[Asked]:
+    def ask(self, observations: Sequence[Observation]) -> list[Outcome]:
         """Checked actions [h, values] per observation, or a sentence where the policy failed.
 
         A batch that fails as a whole is asked again one by one, so that a failure lands on its own episode;
@@ -77,7 +77,7 @@ class Asker:
         finally:
             self.spent += time.monotonic() - begun
 
-    def _together(self, policy: BatchPolicy, observations: Sequence[Observation]) -> list[Asked]:
+    def _together(self, policy: BatchPolicy, observations: Sequence[Observation]) -> list[Outcome]:
         try:
             answers = self._call(lambda: list(policy.infer_batch(observations)))
         except _Late as late:
@@ -94,8 +94,8 @@ class Asker:
         self.notes += [] if note in self.notes else [note]
         return self._one_by_one(observations)
 
-    def _one_by_one(self, observations: Sequence[Observation]) -> list[Asked]:
-        answers: list[Asked] = []
+    def _one_by_one(self, observations: Sequence[Observation]) -> list[Outcome]:
+        answers: list[Outcome] = []
         for observation in observations:
             if self._pending and not self._back():
                 return answers + [None] * (len(observations) - len(answers))
@@ -136,7 +136,7 @@ class Asker:
             pass
         return True
 
-    def _checked(self, answer: object) -> Asked:
+    def _checked(self, answer: object) -> Outcome:
         try:
             return self._read(answer)
         except Exception as error:

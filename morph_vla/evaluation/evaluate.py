@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import operator
 import shlex
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,10 @@ def evaluate(
     check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
     with journal.alone(place):
         if place is not None:
-            started = {task.task_key: rollout.begun(task, policy, run.settings, about) for task in tasks}
-            journal.make_room(place, started)
+            empty = {
+                task.task_key: rollout.record_before(task, policy, run.settings, about) for task in tasks
+            }
+            journal.make_room(place, empty)
         places = [place and place / task.task_key for task in tasks]
         parts = [run.task(*each) for each in zip(tasks, places, stops, strict=True)]
         whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
@@ -106,13 +109,14 @@ def _about(policy: Policy, name: str | None) -> dict[str, Any]:
 
 
 def _settings(given: Mapping[str, object]) -> Settings:
-    """Raises MorphVlaError for one that is not there, and for a number that is not whole."""
+    """`Settings` of keyword arguments. Raises MorphVlaError for an unknown one, and where a count is none."""
     kinds = {field.name: field.type for field in dataclasses.fields(Settings)}
     chosen = Settings()
     for key, value in given.items():
         if key not in kinds:
             raise MorphVlaError(f"no setting '{key}'{nearest(key, kinds)} ({', '.join(kinds)})")
-        if "int" in str(kinds[key]) and value is not None:
+        is_count = int in (kinds[key], *typing.get_args(kinds[key]))
+        if is_count and value is not None:
             try:
                 value = operator.index(value)  # pyright: ignore[reportArgumentType] (that is what is asked)
             except TypeError:
@@ -189,7 +193,7 @@ class _Run:
             return
         with contextlib.suppress(MorphVlaError):
             before = journal.so_far(folder)
-            now = rollout.begun(task, self.policy, self.settings, self.about)
+            now = rollout.record_before(task, self.policy, self.settings, self.about)
             if before.trials and identity.of_evaluation(before) == identity.of_evaluation(now):
                 LOG.warning(
                     "%s: %d episodes of an earlier evaluation of '%s' are read back: a policy whose "

@@ -101,13 +101,13 @@ def _evaluate(
             f"{played.label}: its `actions` make other values of an answer, and with --real-time a policy is "
             "told its own; leave --real-time out"
         )
-    begun = dataclasses.replace(
-        _begun(played, table, about or {"name": type(policy).__name__}, settings),
+    empty = dataclasses.replace(
+        _record_before(played, table, about or {"name": type(policy).__name__}, settings),
         overrides=tuple(overrides), command=command, folder=folder or Path(),
     )  # fmt: skip
-    journal, earlier = Journal(folder, begun), finished(folder)
+    journal, earlier = Journal(folder, empty), finished(folder)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
-    began = time.monotonic()
+    start_s = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
     last = max(trials) if reason else rows.stop  # of those that had begun when it was stopped
     waiting = [table[row] for row in rows if row not in trials and row < last]
@@ -137,26 +137,26 @@ def _evaluate(
         if (earlier.stopped and earlier.stopped.of) == (stopped and stopped.of):
             return earlier  # with its own time and duration, not those of looking it up
         # More were asked for now, and what is there decides; or fewer, of which none is missing.
-        return dataclasses.replace(earlier, rows=begun.rows, command=command, stopped=stopped)
-    seconds = time.monotonic() - began if waiting else None
+        return dataclasses.replace(earlier, rows=empty.rows, command=command, stopped=stopped)
+    seconds = time.monotonic() - start_s if waiting else None
     if seconds is not None and before is not None:  # it went on: the seconds of all sessions
         seconds += before.wall_s or 0.0
         timing = {key: round(s + before.timing.get(key, 0.0), 2) for key, s in timing.items()}
     return dataclasses.replace(
-        begun, stopped=stopped,
+        empty, stopped=stopped,
         trials=ordered, wall_s=None if seconds is None else round(seconds, 2), timing=timing,
         notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
 
 
-def begun(task: Task, policy: Policy, settings: Settings, about: Mapping[str, object]) -> Record:
+def record_before(task: Task, policy: Policy, settings: Settings, about: Mapping[str, object]) -> Record:
     """What a task's record will say, before anything is evaluated."""
     played = benchmark.of(task, settings.engine, policy)
-    return _begun(played, played.states(played.episodes), about, settings)
+    return _record_before(played, played.states(played.episodes), about, settings)
 
 
-def _begun(
+def _record_before(
     played: Benchmark, table: Sequence[InitialState], about: Mapping[str, object], settings: Settings
 ) -> Record:
     """The record before the first episode."""

@@ -104,7 +104,7 @@ class Simulated:
             episode=state.episode,
             success=success,
             time_s=seconds if success else None,
-            ended="error" if error else "success" if success else "lost" if progress.lost else "time",
+            ended=_ended(error, success, progress.lost),
             error=error,
             steps=progress.steps,
             failed_clause=clause,
@@ -161,3 +161,12 @@ def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
         variation=to_plain(suite.variation),
         tasks={suite.task_key: task},
     )
+
+
+def _ended(error: str | None, success: bool, lost: bool) -> str:
+    """Why an episode ended, as a trial has it."""
+    if error:
+        return "error"
+    if success:
+        return "success"
+    return "lost" if lost else "time"

@@ -28,7 +28,7 @@ from morph_vla.pi05.norm import RMSNorm
 Cache = tuple[Float[Array, "l b _s _k _h"], Float[Array, "l b _s _k _h"]]  # keys and values of every layer
 Into = tuple[Float[Array, "_d _f"] | Rounded, Pair | None]  # a matrix and the low-rank pair beside it
 Streams = list[Float[Array, "b _t _d"] | None]  # prefix, suffix; or prefix, actions, kinematic tokens
-Given = list[Bool[Array, "b _t"] | None]
+GivenMasks = list[Bool[Array, "b _t"] | None]
 """Of each stream, which tokens are of actions that are known already (`realtime`), at time 0"""
 
 
@@ -61,8 +61,9 @@ def rotate(x: Float[Array, "b t n h"], positions: Int[Array, "b t"]) -> Float[Ar
     exponents = (2.0 / x.shape[-1]) * jnp.arange(x.shape[-1] // 2, dtype=jnp.float32)
     angles = positions[..., None, None].astype(jnp.float32) / (10_000**exponents)
     sin, cos = jnp.sin(angles), jnp.cos(angles)
-    one, two = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([one * cos - two * sin, two * cos + one * sin], axis=-1).astype(x.dtype)
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    rotated = [first * cos - second * sin, second * cos + first * sin]
+    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 
 class Weight(nn.Module):
@@ -95,36 +96,36 @@ class Attention(nn.Module):
     ) -> tuple[Streams, tuple[Array, Array]]:
         """Attended tokens per stream, and the keys and values of all of them (cached ones first)."""
         into = {i: self._heads(i, x.shape[-1]) for i, x in _present(streams[:2])}
-        apart = streams[2:]
-        joints = sum(x.shape[1] for x in apart if x is not None)
-        own = positions.shape[1] - joints
+        kinematic = streams[2:]
+        joints = sum(x.shape[1] for x in kinematic if x is not None)
+        host_tokens = positions.shape[1] - joints
         bias = layer.bias
         if bias is not None and self.config.morphology is not None:
             bias = token_bias(bias, self.config.morphology.copies)
-        q, k, v = self._project(streams[:2], into, positions[:, :own])
+        q, k, v = self._project(streams[:2], into, positions[:, :host_tokens])
         if self.keys_only:
             return streams, (k, v)
         if cache is not None:
             k, v = (jnp.concatenate([old, new], axis=1) for old, new in zip(cache, (k, v), strict=True))
         keys = k.shape[1]
-        # Nothing is added there; whoever looks inside asks for weights, which a fused kernel never has.
+        # The fused kernel takes no bias, which the prefix has none of, and never forms what is sown below.
         is_prefix = streams[1] is None and cache is None
         is_looked_into = self.is_mutable_collection("intermediates")
         if self.config.fused_attention and is_prefix and not is_looked_into and pays(q, k):
             mixed = attend(q, k, v, mask)
             return self._out(streams, mixed.reshape(*mixed.shape[:2], -1)), (k, v)
-        weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)
+        weights = attention_weights(q, k, mask[:, :host_tokens, :keys], None if joints else bias)
         mixed = mix(weights, v)
         if joints:
             assert layer.gate is not None
-            q2, k2, v2 = self._project([None, *apart], into, positions[:, own:])
+            q2, k2, v2 = self._project([None, *kinematic], into, positions[:, host_tokens:])
             actions = streams[1]
             assert actions is not None
-            before = own - actions.shape[1]
-            read = self._read(q[:, -actions.shape[1] :], k2, v2, mask[:, before:own, keys:])
+            before = host_tokens - actions.shape[1]
+            read = self._read(q[:, -actions.shape[1] :], k2, v2, mask[:, before:host_tokens, keys:])
             read = read * jnp.repeat(layer.gate, self.config.head_dim).astype(read.dtype)
             k, v = jnp.concatenate([k, k2], axis=1), jnp.concatenate([v, v2], axis=1)
-            weights = attention_weights(q2, k, mask[:, own:], bias)
+            weights = attention_weights(q2, k, mask[:, host_tokens:], bias)
             parts = [mixed[:, :before], mixed[:, before:] + read, mix(weights, v)]
             mixed = jnp.concatenate(parts, axis=1)
         self.sow("intermediates", "weights", weights)
@@ -161,14 +162,14 @@ class Attention(nn.Module):
         config, ready = self.config, _name("qkv", i)
         if self.has_variable("params", ready):  # `serving`
             return self.get_variable("params", ready), None
-        one = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
-        two = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
+        of_q = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
+        of_kv = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
         shape, low = (config.heads, width, config.head_dim), self._low(i)
-        q, pair = Weight(shape, one, low, name=_name("q_einsum", i))()
+        q, pair = Weight(shape, of_q, low, name=_name("q_einsum", i))()
         shape = (2, config.kv_heads, width, config.head_dim)
-        kv, pairs = Weight(shape, two, low, name=_name("kv_einsum", i))()
+        kv, pairs = Weight(shape, of_kv, low, name=_name("kv_einsum", i))()
         if pair is not None and pairs is not None:
-            pair = Pair(*(jnp.concatenate([one, *two]) for one, two in zip(pair, pairs, strict=True)))
+            pair = Pair(*(jnp.concatenate([a, *both]) for a, both in zip(pair, pairs, strict=True)))
         return jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1), pair
 
     def _project(
@@ -224,7 +225,7 @@ class Block(nn.Module):
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
         condition: Float[Array, "b *k d"] | None,
-        given: Given | None,
+        given: GivenMasks | None,
     ) -> tuple[Streams, tuple[Array, Array]]:
         """Attention, then feed-forward, each behind a norm and, for the action expert, a gated residual."""
         normed, gates = self._norm("pre_attention_norm", streams, condition, layer.attention, given)
@@ -249,7 +250,7 @@ class Block(nn.Module):
         streams: Streams,
         condition: Array | None,
         modulation: Array | None,
-        given: Given | None,
+        given: GivenMasks | None,
     ) -> tuple[Streams, list[Array | None]]:
         normed: list[Array | None] = [None] * len(streams)
         gates: list[Array | None] = [None] * len(streams)
@@ -269,8 +270,8 @@ class Gemma(nn.Module):
         config = self.config
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes: Any = (0, 0, *[nn.broadcast] * 4)  # cache, layer; positions, mask, condition, given
-        self.apart = self.has_variable("params", "layers_0")  # `serving`: no stack to slice out of
-        if self.apart:
+        self.unstacked = self.has_variable("params", "layers_0")  # `serving`: no stack to slice out of
+        if self.unstacked:
             self.layers = [Block(config) for _ in range(config.depth)]
         else:
             self.layers = nn.scan(
@@ -300,7 +301,7 @@ class Gemma(nn.Module):
         bias: Float[Array, "l b j j"] | None = None,
         gate: Float[Array, "l n"] | None = None,
         modulations: Modulations | None = None,
-        given: Given | None = None,
+        given: GivenMasks | None = None,
     ) -> tuple[Streams, Cache]:
         """Run [prefix, suffix] or [prefix, actions, kinematic tokens] through all layers; any may be None.
 
@@ -311,7 +312,7 @@ class Gemma(nn.Module):
         streams = [None if x is None else x.astype(self.config.dtype) for x in streams]
         before, after, last = (None, None, None) if modulations is None else modulations
         layers = PerLayer(bias, gate, before, after)
-        run = self._in_turn if self.apart else cast("Block", self.layers)
+        run = self._in_turn if self.unstacked else cast("Block", self.layers)
         streams, seen = run(streams, cache, layers, positions, mask, condition, given)
         normed: Streams = [None] * len(streams)
         for i, x in _present(streams):
@@ -325,8 +326,8 @@ class Gemma(nn.Module):
         """The scan over layers written out, for layers that have leaves of their own."""
         seen = []
         for i, block in enumerate(cast("list[Block]", self.layers)):
-            own = jax.tree.map(lambda leaf, i=i: leaf[i], (cache, layers))
-            streams, new = block(streams, *own, *shared)
+            inputs = jax.tree.map(lambda leaf, i=i: leaf[i], (cache, layers))
+            streams, new = block(streams, *inputs, *shared)
             seen.append(new)
         return streams, _stacked(seen)
 
@@ -341,7 +342,7 @@ class Gemma(nn.Module):
         config, stored = self.config, self.variables["params"]
 
         def run(i: Any, x: Array, keys_only: bool) -> tuple[Streams, tuple[Array, Array]]:
-            if self.apart:
+            if self.unstacked:
                 params = stored[f"layers_{i}"]
             else:
                 pick = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
@@ -355,7 +356,7 @@ class Gemma(nn.Module):
             return streams[0], seen
 
         x, before = tokens.astype(config.dtype), config.depth - 1
-        if self.apart:
+        if self.unstacked:
             each = []
             for i in range(before):
                 x, new = step(x, i)

@@ -1,6 +1,6 @@
 """Low-rank pairs beside the transformer's weights (Hu et al. 2021), under openpi's names (`models/lora.py`).
 
-    y = x W + (alpha / rank) (x A) B            A: d x r, from N(0, 0.01);  B: r x f, zero at the start
+    y = x W + (alpha / rank) (x A) B            A: d x r, normal, std 0.01;  B: r x f, zero at the start
 
 Computed as activations: no matrix of W's size is ever made. Heads have pairs of their own, except those of
 the attention's output: there openpi's equation sums over the heads in A and, separately, in B. openpi has

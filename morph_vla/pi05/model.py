@@ -29,7 +29,7 @@ from morph_vla.morphology.tokens import KinematicTokens, known_tokens
 from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.flow import interpolate, time_embedding
-from morph_vla.pi05.gemma import Cache, Gemma, Given, Modulations, Streams
+from morph_vla.pi05.gemma import Cache, Gemma, GivenMasks, Modulations, Streams
 from morph_vla.pi05.head import Head, Kinds, unfitted
 from morph_vla.pi05.image_tokens import FewerTokens
 from morph_vla.pi05.inputs import check_actions, check_body, check_observation
@@ -67,7 +67,7 @@ class Suffix(NamedTuple):
     mask: Bool[Array, "b t"]
     bias: Float[Array, "l b j j"] | None
     gate: Float[Array, "l n"] | None
-    given: Given | None
+    given: GivenMasks | None
     """Which tokens of [prefix, *streams] are of given actions, where there are such (`realtime`)"""
 
 
@@ -147,7 +147,7 @@ class Pi05(nn.Module):
         check_body(plugin, body, actions.shape[0])
         joints = self.morphology(actions, body)
         streams: Streams = [tokens, joints.tokens]
-        of_streams: Given | None = None
+        of_streams: GivenMasks | None = None
         if joints.gate is None:
             streams = [jnp.concatenate([tokens, joints.tokens], axis=1)]
         if known is not None:
@@ -249,7 +249,7 @@ class Pi05(nn.Module):
         time: Float[Array, "b"],
         given: Int[Array, "b"] | None = None,
     ) -> Float[Array, "b h a"]:
-        """The same in one pass over prefix and suffix: the reference, and what creates the parameters."""
+        """`velocity` in one pass over prefix and suffix: the reference, and what creates the parameters."""
         return self._velocity(self._joint_streams(observation, actions, time, given))
 
     def kinds_joint(self, observation: Observation) -> Kinds:
@@ -406,7 +406,7 @@ def suffix_loss(
     time: Float[Array, "n b"],
     given: Int[Array, "n b"] | None = None,
 ) -> Float[Array, "n b h a"]:
-    """The same, given the prefix's cache and which of its tokens are real.
+    """`loss`, from the prefix's cache and which of its tokens are real [b p].
 
     Raises MorphVlaError for actions or noise that are not a chunk for every row, and for another's body.
     """

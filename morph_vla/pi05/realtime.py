@@ -148,8 +148,8 @@ def faded(
         m         1    1    0.57  0.29  0.11  0.03  0
     """
     end = jnp.minimum(jnp.asarray(previous.count), jnp.asarray(previous.delay) + FADING)
-    share, target = pull(previous._replace(count=end), real)[::-1]
-    return share * target + (1 - share) * x
+    led = pull(previous._replace(count=end), real)
+    return led.mask * led.target + (1 - led.mask) * x
 
 
 def guided(

@@ -71,7 +71,8 @@ def sample_actions(
     if real is None and config.morphology is not None and observation.body is not None:
         real = joint_values(observation.body, config.action_dim)
     cache, mask = apply(config, params, Pi05.prefix, observation, True)
-    dt, times, pull, weights, given = -1.0 / steps, schedule(steps), None, None, None
+    dt, times = -1.0 / steps, schedule(steps)
+    pull = weights = given = None
     previous = None if previous is None else realtime.held(previous)
     if previous is not None and config.delay_max:
         given = realtime.given(previous, config.delay_max)

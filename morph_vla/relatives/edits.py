@@ -12,7 +12,7 @@ import numpy as np
 
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import pose, transform
-from morph_vla.robots.kinematics import link_poses, motion
+from morph_vla.robots.kinematics import DRIVEN, link_poses, motion
 from morph_vla.robots.records import (
     Geometry,
     Inertial,
@@ -25,7 +25,7 @@ from morph_vla.robots.records import (
     Vector,
     unused,
 )
-from morph_vla.robots.side import DRIVEN, ToolFrame
+from morph_vla.robots.side import ToolFrame
 
 DENSITY = 1000.0
 """Of links that are added [kg/m^3]: water's, and about that of an arm as a whole."""

@@ -16,11 +16,10 @@ from morph_vla.robots import meshes
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform, pose, transform
 from morph_vla.robots.grasp import at, grasp, is_centre
-from morph_vla.robots.kinematics import follow, link_poses, motion
+from morph_vla.robots.kinematics import DRIVEN, follow, link_poses, motion
 from morph_vla.robots.parallel_jaw import DARK, FINGER, box_inertial, facing
 from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Pose, Shape, Urdf
 from morph_vla.robots.robot import Robot
-from morph_vla.robots.side import DRIVEN
 from morph_vla.robots.text import urdf_text
 
 REFUSED = ("impossible-inertia", "undeclared-link")

@@ -13,10 +13,11 @@ from morph_vla.files import dropin, typed_yaml
 from morph_vla.findings import Finding, Line, counts, errors, in_order, tally
 from morph_vla.robots import choose, parallel_jaw, side
 from morph_vla.robots.judgement import judge
+from morph_vla.robots.kinematics import DRIVEN
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints, default_joints
 from morph_vla.robots.rules import finding
-from morph_vla.robots.side import DRIVEN, Side
+from morph_vla.robots.side import Side
 from morph_vla.robots.urdf import parse, read
 from morph_vla.wording import count
 

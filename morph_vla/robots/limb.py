@@ -12,9 +12,9 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform
 from morph_vla.robots.graph import fixed_to
-from morph_vla.robots.kinematics import follow, link_poses
+from morph_vla.robots.kinematics import DRIVEN, follow, link_poses
 from morph_vla.robots.records import Joint, Urdf, Vector
-from morph_vla.robots.side import DRIVEN, Attached, Follower, Gripper, Side
+from morph_vla.robots.side import Attached, Follower, Gripper, Side
 
 GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNORECASE)
 """What the joint of a gripper is usually called."""

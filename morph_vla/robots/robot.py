@@ -22,9 +22,10 @@ from morph_vla.files.plain import to_plain
 from morph_vla.findings import Finding
 from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
+from morph_vla.robots.kinematics import DRIVEN
 from morph_vla.robots.parallel_jaw import FINGER
 from morph_vla.robots.records import Joint, Urdf
-from morph_vla.robots.side import DRIVEN, Side, judge, remarks, side_text
+from morph_vla.robots.side import Side, judge, remarks, side_text
 from morph_vla.wording import count, table
 
 

@@ -29,8 +29,8 @@ from jaxtyping import Bool, Float, Int
 
 from morph_vla.robots import graph
 from morph_vla.robots.geometry import transform
+from morph_vla.robots.kinematics import DRIVEN
 from morph_vla.robots.robot import Robot
-from morph_vla.robots.side import DRIVEN
 from morph_vla.wording import table
 
 GEOMETRY = (

@@ -183,8 +183,22 @@ def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[
 
 
 def remarks(side: Side, urdf: Urdf, path: Path) -> Iterator[Finding]:
-    """A warning for each follower that its leader would take beyond its limits: a wrong sign looks so."""
-    joints = urdf.by_name
+    """A warning for what would stand beyond its limits.
+
+    Followers that their leader takes there, as a wrong sign does, and joints that no action drives.
+    """
+    joints, taken = urdf.by_name, {item.joint for items in side.drives.values() for item in items}
+    for joint in urdf.joints if side.joints else ():
+        if joint.name in {*side.joints, *taken, *follow(urdf)} or joint.type not in ("revolute", "prismatic"):
+            continue
+        low, high = limits(joint)
+        if not low - NEAR <= 0 <= high + NEAR:
+            text = f"'{joint.name}' is driven by no action and stands at 0"
+            expected = f"expected within its limits {low:g} to {high:g}"
+            follows = "kinematics and descriptors are of a pose that it cannot have: put it among `joints`"
+            yield Finding(
+                "frozen-beyond-limits", "warning", Line(path.name), (joint.name,), text, expected, follows
+            )
     for name, followers in side.drives.items():
         for follower in followers:
             if name not in joints or follower.joint not in joints:
@@ -263,5 +277,5 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[C
     for key, name, value in wanted:
         low, high = known.get(name, (-math.inf, math.inf))
         if not low - 1e-9 <= value <= high + 1e-9:
-            text = f"{value:g} for '{name}' is outside its limits {low:g} to {high:g}"
+            text = f"{value:.10g} for '{name}' is outside its limits {low:.10g} to {high:.10g}"
             yield "beyond-limits", key, name, text

@@ -14,6 +14,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots import limb
 from morph_vla.robots.limb import GRIPPER
 from morph_vla.robots.reach import way
+from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import Attached
 
@@ -55,15 +56,35 @@ def _grippers(robot: Robot) -> Iterator[str]:
     for joint in (joint for joint in robot.joints if joint.name in names):
         limits = joint.lower, joint.upper
         opened, closed = limits if _closes_upwards(robot, joint.name) else limits[::-1]
-        ends = f"open: {opened:.6g}, closed: {closed:.6g}"
+        ends = f"open: {opened:.12g}, closed: {closed:.12g}"
         yield f"#   - {{joint: {_word(joint.name)}, {ends}, dataset_open: 0, dataset_closed: 1}}"
 
 
 def _guessed(robot: Robot) -> list[str]:
-    """The joints that may be grippers; none where they are more than four: fingers of a hand."""
+    """The joints that may be grippers; none where they are fingers of a hand (over four, or among others)."""
     grippers = [joint.name for joint in robot.joints if GRIPPER.search(joint.name)]
+    if any(_of_a_hand(robot, name) for name in grippers):
+        return []
     grippers = grippers or [joint.name for joint in robot.joints[-1:] if joint.type == "prismatic"]
     return grippers if len(grippers) <= 4 else []
+
+
+def _of_a_hand(robot: Robot, name: str) -> bool:
+    """Whether what this joint's finger begins at carries two others that are driven and named otherwise."""
+    urdf, first = robot.urdf, robot.urdf.by_name[name]
+    parents = {joint.child: joint for joint in urdf.joints}
+    while (above := parents.get(first.parent)) is not None and GRIPPER.search(above.name):
+        first = above
+    others = [joint for joint in urdf.below.get(first.parent, ()) if joint is not first]
+    return sum(any(below.name in robot.names for below in _all_below(urdf, joint)) for joint in others) > 1
+
+
+def _all_below(urdf: Urdf, joint: Joint) -> Iterator[Joint]:
+    """A joint and all that its child carries, without those that are named like a gripper's."""
+    if not GRIPPER.search(joint.name):
+        yield joint
+    for below in urdf.below.get(joint.child, ()):
+        yield from _all_below(urdf, below)
 
 
 def _closes_upwards(robot: Robot, name: str) -> bool:

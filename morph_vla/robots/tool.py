@@ -18,12 +18,11 @@ from jaxtyping import Float
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import Transform, transform
 from morph_vla.robots.grasp import at, grasp
-from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.kinematics import DRIVEN, link_poses
 from morph_vla.robots.limb import GRIPPER
 from morph_vla.robots.reach import Chain, chain, way
 from morph_vla.robots.records import Pose
 from morph_vla.robots.robot import Robot
-from morph_vla.robots.side import DRIVEN
 from morph_vla.wording import table
 
 TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", "across_z")
@@ -194,6 +193,9 @@ def listed(robot: Robot) -> str:
         lines.append(
             f"{', '.join(names)}: a guess, where fingers begin that turn; `tools` in the side file says it"
         )
+    closing = {*robot.side.grippers, *unnamed(robot)}
+    if others := [robot.names[column] for column in space.rest if robot.names[column] not in closing]:
+        lines.append(f"{', '.join(others)}: move no tool, and stay joint values")
     if names := unnamed(robot):
         which = "is taken for an arm's last joint" if len(names) == 1 else "are taken for arms' last joints"
         lines.append(

@@ -9,6 +9,7 @@ seconds of motion at full speed the first target may be away.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,6 +43,8 @@ class Bounds:
     """Per second"""
     rate: float
     """Targets per second [Hz]"""
+    turn: Float[np.ndarray, "j"]
+    """A full turn of joints that turn without end, whose values may wrap; infinite of others"""
     jump_s: float = JUMP_S
 
     def apply(
@@ -52,7 +55,9 @@ class Bounds:
         # A joint of unknown speed may be anywhere, also at once: infinity times 0 s would be no number.
         known = np.isfinite(self.speed)
         reach = np.where(known, np.where(known, self.speed, 0.0) * seconds, np.inf)
-        near = _clip(actions, state - reach, state + reach)
+        wraps = np.isfinite(self.turn)  # 3.13 and -3.13 may be neighbours
+        turns = np.where(wraps, self.turn, 0.0) * np.round((actions - state) / self.turn)
+        near = _clip(actions, state + turns - reach, state + turns + reach)
         sent = _clip(near, self.lower, self.upper)
         if np.array_equal(sent, actions):
             return actions, None
@@ -78,6 +83,7 @@ def of(robot: Robot, affine: Sequence[Sequence[float]], rate: float, jump_s: flo
         ends.max(axis=0),
         speeds * np.abs(scale),
         rate,
+        np.where([joint.type == "continuous" for joint in robot.joints], 2 * math.pi * np.abs(scale), np.inf),
         jump_s,
     )
 

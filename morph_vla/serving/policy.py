@@ -265,7 +265,7 @@ class CheckpointPolicy:
         return body
 
     def _prepare_numbers(self, rows: Sequence[dict[str, Any]]) -> Observation:
-        """The same for a family that acts on numbers."""
+        """`prepare`, for a family that reads numbers in place of images and text."""
         config = self.config
         assert isinstance(config, StateConfig)
         mask = None

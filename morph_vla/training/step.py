@@ -195,7 +195,7 @@ def accumulated(
     if parts == 1:
         gradient, rows = slope(learnt, drawn)
         return rows, gradient
-    # As leaves: a stack of observations is none.
+    # As leaves, for the annotated shapes of `Drawn` and `Observation` have no axis of microbatches.
     leaves, form = jax.tree.flatten(drawn)
     split = [leaf.reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1) for leaf in map(jnp.asarray, leaves)]
 

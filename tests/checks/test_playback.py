@@ -1,5 +1,6 @@
 """A recorded episode on a robot: every suspicion fires where its cause was planted, and nowhere else."""
 
+import dataclasses
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,10 @@ def test_a_jump_faster_than_the_joint():
     wide = robots.build(urdf(), Side(gripper=GRIPPER), Path("tiny.urdf"))
     native[:, 2] = (native[:, 2] + math.pi) % (2 * math.pi) - math.pi
     assert "a full turn between two frames: the values wrap" in sentences(wide, wide.to_dataset(native))
+    joints = tuple(dataclasses.replace(joint, velocity=0.0) for joint in wide.joints)  # as of every MJCF
+    unknown = dataclasses.replace(wide, joints=joints)
+    text = sentences(unknown, unknown.to_dataset(native))
+    assert "(1 of 210 steps are too fast); expected less than half a turn; a full turn between two fr" in text
 
 
 def test_an_end_effector_that_flies():

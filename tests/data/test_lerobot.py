@@ -370,7 +370,7 @@ def test_a_video_file_cut_in_the_middle(copy, tmp_path):
 
 
 def test_a_table_of_rows_for_the_model(recordings):
-    state = stats.compute(recordings.state)
+    state = stats.widened(stats.measure(recordings.state))
     states = state.normalise(recordings.state[[9]])
     (tokens,), (filled,) = transforms.tokens(recordings, np.array([9]), states, BytesTokenizer(), 53)
     ids, mask = tokenize(BytesTokenizer(), TASKS[1], state.normalise(recordings.state)[9], 53)

@@ -14,7 +14,7 @@ def values() -> np.ndarray:
 
 
 def test_the_statistics_are_exact(values):
-    learnt = stats.compute(values)
+    learnt = stats.widened(stats.measure(values))
     exact = values.astype(np.float64)
     np.testing.assert_allclose(learnt.q01, np.quantile(exact, 0.01, axis=0))
     np.testing.assert_allclose(learnt.q99, np.quantile(exact, 0.99, axis=0))
@@ -23,7 +23,7 @@ def test_the_statistics_are_exact(values):
 
 
 def test_quantiles_go_to_one_and_nothing_is_clipped(values):
-    learnt = stats.compute(values)
+    learnt = stats.widened(stats.measure(values))
     ends = np.stack([learnt.q01, learnt.q99]).astype(np.float32)
     np.testing.assert_allclose(learnt.normalise(ends), [[-1, -1, -1], [1, 1, 1]], atol=1e-4)
     assert np.abs(learnt.normalise(values)).max() > 1
@@ -31,7 +31,7 @@ def test_quantiles_go_to_one_and_nothing_is_clipped(values):
 
 
 def test_restore_is_the_inverse(values):
-    learnt = stats.compute(values)
+    learnt = stats.widened(stats.measure(values))
     np.testing.assert_allclose(learnt.restore(learnt.normalise(values)), values, rtol=1e-5, atol=1e-5)
     chunk = values[:990].reshape(5, 198, 3)
     np.testing.assert_array_equal(learnt.normalise(chunk), learnt.normalise(values[:990]).reshape(5, 198, 3))
@@ -42,15 +42,15 @@ def test_a_dimension_that_hardly_moves_is_widened_and_named(values, names, calle
     still = values.copy()
     still[:, 1] = 5.0
     with caplog.at_level(logging.WARNING, "morph_vla"):
-        learnt = stats.compute(still, names)
+        learnt = stats.widened(stats.measure(still), names)
     assert caplog.messages == [f"{called} (q01 5, q99 5) hardly moves: its range is widened to 0.01"]
     assert learnt.q01[1] == pytest.approx(4.995)
     assert learnt.q99[1] == pytest.approx(5.005)
     np.testing.assert_allclose(learnt.normalise(still)[:, 1], 0, atol=1e-3)
-    assert learnt.q01[0] == stats.compute(values).q01[0]
+    assert learnt.q01[0] == stats.widened(stats.measure(values)).q01[0]
 
 
 def test_dimensions_that_move_are_not_named(values, caplog):
     with caplog.at_level(logging.WARNING, "morph_vla"):
-        stats.compute(values)
+        stats.widened(stats.measure(values))
     assert not caplog.messages

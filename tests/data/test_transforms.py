@@ -35,7 +35,7 @@ def test_a_dimension_that_never_moves_is_named_and_does_not_explode(recorded, ca
     values = np.repeat(recorded["in"], 25, axis=0)
     values[:, 2] = 0.5
     values[0, 2] = 0.50001
-    result = stats.compute(values, ("shoulder", "elbow", "wrist"))
+    result = stats.widened(stats.measure(values), ("shoulder", "elbow", "wrist"))
     assert caplog.messages == ["wrist (q01 0.5, q99 0.5) hardly moves: its range is widened to 0.01"]
     assert np.abs(result.normalise(values)[:, 2]).max() < 0.01
 
@@ -51,7 +51,7 @@ def recordings():
 
 
 def test_the_state_is_tokenised_before_it_is_padded(recordings):
-    state, names = stats.compute(recordings.state), BytesTokenizer()
+    state, names = stats.widened(stats.measure(recordings.state)), BytesTokenizer()
     rows = np.array([5, 2])
     states = state.normalise(recordings.state[rows])
     tokens, masks = transforms.tokens(recordings, rows, states, names, 40)

@@ -129,7 +129,9 @@ def test_another_robot_is_said_to_the_recipe_and_in_the_command(folder):
 
 def test_the_commands_that_are_proposed_are_understood(folder):
     trained = evaluation("trained", 5, 7, 2200)
-    for command, why in words.next_commands(folder, "droid_panda", trained, 50):
+    commands = list(words.next_commands(folder, "droid_panda", trained, 50))
+    assert commands
+    for command, why in commands:
         program, name, *rest = shlex.split(command)
         assert (program, bool(why)) == ("morph-vla", True)
         cli.build_parser(name).parse_args([name, *rest])

@@ -12,7 +12,7 @@ from morph_vla.evaluation import evaluate as module
 from morph_vla.evaluation import simulated
 from morph_vla.evaluation.evaluate import check_against, evaluate
 from morph_vla.evaluation.journal import Journal, alone
-from morph_vla.evaluation.rollout import begun
+from morph_vla.evaluation.rollout import record_before
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.results.record import read
 from morph_vla.results.trial import Trial
@@ -52,7 +52,7 @@ def played(monkeypatch):
         if progress:
             progress(len(trials), len(trials), 1)
         return dataclasses.replace(
-            begun(task, policy, settings, about),
+            record_before(task, policy, settings, about),
             overrides=tuple(overrides), trials=trials, wall_s=1.0, command=command, time="2026",
         )  # fmt: skip
 

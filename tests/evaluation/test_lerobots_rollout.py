@@ -21,7 +21,7 @@ from morph_vla.engines.gymnasium.stage import Environments
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.lerobot import theirs
 from morph_vla.hosts.lerobot.theirs import LerobotPolicy
-from morph_vla.suites.environment import load_tasks
+from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 from morph_vla.suites.suite import InitialState, load
 
 
@@ -54,7 +54,7 @@ def test_an_environments_own_processor_makes_its_actions(monkeypatch, task):
     with begun(task) as stage:
         for degrees, expected in ((30, -0.5), (90, -1.5)):  # the second is cut to -1
             stage.step({0: np.full(1, degrees, np.float32)})
-            assert stage.observe(0)["state"][0] == expected
+            assert np.asarray(stage.observe(0)["state"])[0] == expected
 
 
 @pytest.mark.slow
@@ -62,13 +62,14 @@ def test_its_state_of_the_environment_reaches_a_policy_that_reads_it(monkeypatch
     numbers = torch.tensor([[3.0, 5.0, 7.0]])
     processors(monkeypatch, before=lambda batch: {**batch, "observation.environment_state": numbers})
     with begun(task) as stage:
-        assert stage.observe(0)["environment_state"].tolist() == [3, 5, 7]
+        assert np.asarray(stage.observe(0)["environment_state"]).tolist() == [3, 5, 7]
 
 
 @pytest.mark.slow
 def test_the_text_is_the_environments_task_where_it_has_no_description(monkeypatch, tmp_path):
     (tmp_path / "tiny.yaml").write_text(GYMNASIUM)
     (task,) = load_tasks(tmp_path / "tiny.yaml")
+    assert isinstance(task, EnvironmentSuite)
     monkeypatch.delattr(Tiny, "task_description")
     words = "task: no text, nor has the environment one: a policy is asked for nothing in words"
     assert words in [finding.found for finding in probe(task).findings if finding.severity == "warning"]

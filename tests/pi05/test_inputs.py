@@ -95,7 +95,7 @@ def test_noise_has_the_models_sizes(traced, plugin, params, seen, chunk):
     with pytest.raises(MorphVlaError, match=r"^noise: has shape .*; expected \(2, 6, 7\)"):
         traced(noise=noise[:, :, :5])
     with pytest.raises(MorphVlaError, match=r"^noise: has shape \(1, 6, 7\); expected \(2, 6, 7\)"):
-        sample_actions(plugin, params, seen, noise[0, :1])
+        sample_actions(plugin, params, seen, jnp.asarray(noise[0, :1]))
 
 
 def test_noise_of_half_the_width_is_integrated_in_float32(plugin, params, seen, chunk):

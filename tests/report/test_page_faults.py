@@ -94,7 +94,9 @@ def test_a_loss_that_is_not_finite_is_skipped(tmp_path: Path):
     record["training"]["curve"][5]["loss"] = float("nan")
     page = written(tmp_path, record)
     assert_closed(page)
-    assert all("nan" not in (curve["points"] or "") for curve in page.all("polyline"))
+    curves = page.all("polyline")
+    assert curves
+    assert all("nan" not in (curve["points"] or "") for curve in curves)
 
 
 def test_an_evaluation_without_trials_is_not_measured_rather_than_zero(tmp_path: Path):

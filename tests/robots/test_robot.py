@@ -1,6 +1,7 @@
 """Robot: order, units, what an action drives, and the side file's errors."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,19 @@ def test_a_follower_that_is_taken_beyond_its_limits_is_a_warning(tmp_path: Path)
     )
     codes = {finding.code for finding in robots.load(hands(tmp_path, side % 1)).findings}
     assert "follower-beyond-limits" not in codes
+
+
+def test_a_joint_that_is_left_out_and_cannot_stand_at_0_is_a_warning(tmp_path: Path):
+    path = hands(tmp_path, "joints: [joint10, finger_a]")
+    assert "frozen-beyond-limits" not in {finding.code for finding in robots.load(path).findings}
+    text = path.read_text()
+    place = text.index('<joint name="joint2"')
+    path.write_text(text[:place] + re.sub('lower="[^"]*"', 'lower="0.01"', text[place:], count=1))
+    (warning,) = (f for f in robots.load(path).findings if f.code == "frozen-beyond-limits")
+    assert str(warning) == (
+        "hands.yaml: warning: 'joint2' is driven by no action and stands at 0; expected within its limits "
+        "0.01 to 0.03; kinematics and descriptors are of a pose that it cannot have: put it among `joints`"
+    )
 
 
 def test_every_problem_of_a_side_file_is_said_at_once(tmp_path: Path):

@@ -91,6 +91,29 @@ def test_a_hand_is_open_where_its_fingers_are_apart(tmp_path: Path, axis: str, e
     assert "# tools: {finger_a: {link: arm, xyz: [0, 0, 0.1]}}" in side
 
 
+def test_the_thumb_of_a_hand_is_no_gripper(tmp_path: Path):
+    """Where what carries it carries two other fingers too, that are named otherwise."""
+    one = '<joint name="{0}" type="revolute"><parent link="arm"/><child link="{0}_link"/><axis xyz="1 0 0"/>'
+    one += '<limit lower="0" upper="0.6" effort="1" velocity="1"/></joint><link name="{0}_link"/>'
+    for others, is_gripper in ((("index",), True), (("index", "ring"), False)):
+        text = hand("1 0 0").replace("</robot>", "".join(map(one.format, others)) + "</robot>")
+        path = tmp_path / f"{len(others)}.urdf"
+        path.write_text(text, encoding="utf-8")
+        assert ("joint: finger_a, open" in template.side_file(robots.load(path))) is is_gripper
+
+
+def test_ends_have_all_their_digits(tmp_path: Path):
+    """Six of them would lie outside of these limits."""
+    path = tmp_path / "hand.urdf"
+    path.write_text(hand("1 0 0").replace('upper="0.6"', 'upper="0.2792444444"'), encoding="utf-8")
+    robot = robots.load(path)
+    lines = template.side_file(robot).splitlines()
+    path.with_suffix(".yaml").write_text(
+        "\n".join(line[2:] if line.startswith(("# gripper", "#   -")) else line for line in lines)
+    )
+    assert robots.load(path).side.grippers["finger_a"].closed == 0.2792444444
+
+
 @pytest.mark.slow
 def test_every_public_robot_gets_a_template_that_changes_nothing(shared: Path, tmp_path: Path):
     seen = 0

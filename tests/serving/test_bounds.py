@@ -66,3 +66,27 @@ def test_a_robots_rest_pose_is_within_its_bounds(name):
     pose = robot.to_dataset(robot.rest).astype(np.float32)[None]
     sent, _ = bounds.of(robot, affine, 30.0).apply(pose, pose[0])
     np.testing.assert_allclose(sent, pose, rtol=1e-6, atol=1e-6)
+
+
+def test_a_joint_that_turns_without_end_goes_the_short_way_whatever_turn_its_value_is_of():
+    """3.13 and -3.10 rad are 0.05 apart: a driver may tell them so, and a policy answer so."""
+    endless = np.full(8, np.inf)
+    endless[0] = 2 * np.pi
+    known = dataclasses.replace(
+        limits(0.1), lower=np.full(8, -np.inf), upper=np.full(8, np.inf), turn=endless
+    )
+    state = rest()
+    state[0] = 3.13
+    chunk = np.tile(state, (5, 1))
+    chunk[:, 0] = -3.13, -3.12, -3.11, -3.10, -3.09
+    sent, limited = known.apply(chunk, state)
+    assert sent is chunk
+    assert limited is None
+    chunk[:, 0] = -2.0  # 1.15 rad on, faster than it turns
+    sent, limited = known.apply(chunk, state)
+    assert limited is not None
+    assert limited.jump == ("panda_joint1",)
+    reach = known.speed[0] * (0.1 + np.arange(5) / known.rate)
+    np.testing.assert_allclose(sent[:, 0], np.minimum(3.13 + reach, 2 * np.pi - 2.0) - 2 * np.pi, atol=1e-5)
+    fixed = dataclasses.replace(known, turn=np.full(8, np.inf))
+    assert fixed.apply(chunk, state)[0][0, 0] > 2.5  # a joint with stops goes all the way back

@@ -40,13 +40,12 @@ class MujocoEngine:
         self.state_addresses = [self.model.joint(name).qposadr[0] for name in robot.names]
         self._pairs = [[self.model.body(name).id for name in pair] for pair in suite.success.pairs]
         self.limb = hands.limb(robot, suite.expert.tool)
-        bodies = {self.model.body(i).name for i in range(self.model.nbody)}
+        bodies = {self.model.body(number).name: number for number in range(self.model.nbody)}
         self._tool = suite.expert.tool if suite.expert.tool in bodies else None
         others = {"world", *suite.objects}
         self._links = {i for i in range(self.model.nbody) if self.model.body(i).name not in others}
-        names = {self.model.body(number).name: number for number in range(self.model.nbody)}
         self._hands = [
-            [{names[link] for link in jaw if link in names} for jaw in jaws] for jaws in hands.jaws(robot)
+            [{bodies[link] for link in jaw if link in bodies} for jaw in jaws] for jaws in hands.jaws(robot)
         ]
         self._renderers: dict[tuple[int, int], Renderer] = {}
         self._looks = Looks(mj, self.model, suite.objects)

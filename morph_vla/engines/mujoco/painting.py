@@ -27,8 +27,12 @@ class Painting:
         self._geoms: dict[str, list[int]] = {}
         for index in range(model.ngeom):
             geom, body = model.geom(index).name, model.body(int(model.geom_bodyid[index])).name
-            known = geom in (TABLE, FLOOR) or geom.startswith((MARK, "film/"))
-            self._geoms.setdefault(body if body in objects else geom if known else "robot", []).append(index)
+            owner = "robot"
+            if body in objects:
+                owner = body
+            elif geom in (TABLE, FLOOR) or geom.startswith((MARK, "film/")):
+                owner = geom
+            self._geoms.setdefault(owner, []).append(index)
 
     def put_on(self, data: MjData, state: InitialState | None) -> None:
         """Paint everything as `state`'s episode has it, or as it was, for the world of `data`."""

@@ -123,7 +123,7 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
     filled = bodies.lacks_something(robot)
     if filled:
         _keep_off_the_table(spec, robot)
-    # In a robot that was filled in, what touches nothing is looked at, in place of what touches.
+    # Where collision shapes were filled in, the file's visual geoms are rendered and the made-up ones hidden.
     looks = [filled and not (geom.contype or geom.conaffinity) for geom in spec.geoms]
     covered = {geom.parent.name for geom, look in zip(spec.geoms, looks, strict=True) if look}
     for geom, look in zip(spec.geoms, looks, strict=True):
