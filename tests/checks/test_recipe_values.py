@@ -222,7 +222,7 @@ def test_a_hands_frame_that_spins_is_said():
     (finding,) = recipe_values.turning("demos", turn, episode)
     assert str(finding) == (
         "warning: demos: in data.space hand the frame turns by up to 103 degrees between two frames "
-        "(3 of 4 steps); its tools lie about the root's axis, as those of arms face to face: choose data.space: "
-        "tool"
+        "(3 of 4 steps); its tools lie about the root's axis, as those of arms face to face: choose "
+        "data.space: tool"
     )
     assert list(recipe_values.turning("demos", np.radians([170.0, -175, 3]), np.array([0, 0, 1]))) == []
