@@ -187,9 +187,10 @@ def remarks(side: Side, urdf: Urdf, path: Path) -> Iterator[Finding]:
 
     Followers that their leader takes there, as a wrong sign does, and joints that no action drives.
     """
-    joints, taken = urdf.by_name, {item.joint for items in side.drives.values() for item in items}
+    joints = urdf.by_name
+    moved = {*side.joints, *follow(urdf), *(item.joint for items in side.drives.values() for item in items)}
     for joint in urdf.joints if side.joints else ():
-        if joint.name in {*side.joints, *taken, *follow(urdf)} or joint.type not in ("revolute", "prismatic"):
+        if joint.name in moved or joint.type not in ("revolute", "prismatic"):
             continue
         low, high = limits(joint)
         if not low - NEAR <= 0 <= high + NEAR:

@@ -394,7 +394,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
         if self._loop is not None and self._loop.is_running():
             raise ServerError("another event loop uses this client; make one for each loop")
         if self._connection is not None:
-            with contextlib.suppress(OSError):  # nothing of that loop can close it any more
+            with contextlib.suppress(OSError, AttributeError):  # it may be closed; nothing else can close it
                 self._connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         self._connection, self._lock, self._loop = None, asyncio.Lock(), loop
 
