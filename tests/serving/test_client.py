@@ -1,7 +1,6 @@
 """The client: NumPy, msgpack and websockets alone; what is late or another's is never returned."""
 
 import asyncio
-import gc
 import socket
 import subprocess
 import sys
@@ -396,25 +395,6 @@ def test_the_client_of_an_event_loop_does_the_same(caplog):
     with pytest.raises(ServerGoneError, match="is not to be reached"):
         asyncio.run(gone.connect())
     assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
-
-
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # whose loop has ended: only it could close
-def test_each_event_loop_has_a_connection_of_its_own():
-    asked = observation(3, episode=3, step=0)
-    with serving() as server:
-        asker = AsyncWebsocketClientPolicy("127.0.0.1", server.port, timeout_s=LIMIT_S)
-        for _ in range(3):
-            np.testing.assert_array_equal(asyncio.run(asker.infer(asked))["actions"], expected(asked))
-        asyncio.run(asker.close())
-
-        async def meanwhile():
-            await asker.connect()
-            with pytest.raises(ServerError, match=r"^another event loop uses this client; make one for each"):
-                await asyncio.to_thread(asyncio.run, asker.infer(asked))
-            await asker.close()
-
-        asyncio.run(meanwhile())
-    gc.collect()  # here, and not in another test
 
 
 def test_an_address_is_shown_without_its_secrets():

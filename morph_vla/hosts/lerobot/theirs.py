@@ -66,10 +66,10 @@ class LerobotPolicy:
                 "one observation can be asked"
             )
         self.kind = config.type
-        self._features = features_of(config, self._before)
-        self.cameras = {name: _camera(name) for name in self._features if name not in KEYS}
+        features = features_of(config, self._before)
+        self.cameras = {name: _camera(name) for name in features if name not in KEYS}
         self.reads: Mapping[str, int] = {
-            _key(name): feature.shape[0] if name in KEYS else 0 for name, feature in self._features.items()
+            _key(name): feature.shape[0] if name in KEYS else 0 for name, feature in features.items()
         }
         """Of an observation, with how many numbers; 0 of an image"""
         self.executes: int | None = getattr(config, "n_action_steps", None)
