@@ -122,8 +122,8 @@ PUBLIC = {
     "sequential several statistics trial values",
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
-    "kinematics markup meshes mjcf parallel_jaw reach records robot screws side standpoint template text "
-    "tool",
+    "kinematics markup meshes mjcf parallel_jaw reach records robot screws side standing standpoint template "
+    "text tool",
     "serving": "activations bounds carried history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new objects on_robot shapes suite tasks variation",

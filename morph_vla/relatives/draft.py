@@ -308,6 +308,7 @@ class Draft:
             side,
             rest=tuple(self.rest[joint] for joint in self.order),
             names=(),
+            stands={},  # these joints are fixed in the relative's own URDF
             gripper=self.gripper or side.gripper,
             tools={name: edits.mirrored_frame(frame) for name, frame in side.tools.items()}
             if self.is_mirrored

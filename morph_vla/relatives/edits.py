@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from morph_vla.robots.descriptors import limits
-from morph_vla.robots.geometry import pose, transform
-from morph_vla.robots.kinematics import DRIVEN, link_poses, motion
+from morph_vla.robots.geometry import transform
+from morph_vla.robots.kinematics import DRIVEN, link_poses
 from morph_vla.robots.records import (
     Geometry,
     Inertial,
@@ -26,6 +26,7 @@ from morph_vla.robots.records import (
     unused,
 )
 from morph_vla.robots.side import ToolFrame
+from morph_vla.robots.standing import fixed
 
 DENSITY = 1000.0
 """Of links that are added [kg/m^3]: water's, and about that of an arm as a whole."""
@@ -131,15 +132,7 @@ def twisted(urdf: Urdf, first: str, second: str) -> Urdf:
 
 def removed(urdf: Urdf, name: str, value: float) -> Urdf:
     """The joint is fixed at `value` [rad] or [m]: poses are those of the robot with the joint held there."""
-
-    def joint(old: Joint) -> Joint:
-        if old.name != name:
-            return old
-        origin = pose(transform(old.origin) @ motion(old, value))
-        nothing = dict.fromkeys(("axis", "limit", "mimic", "damping", "friction", "soft_lower", "soft_upper"))
-        return replace(old, type="fixed", origin=origin, **nothing)
-
-    return _changed(urdf, _same, joint)
+    return _changed(urdf, _same, lambda old: fixed(old, value) if old.name == name else old)
 
 
 def inserted(urdf: Urdf, before: str, radius: float) -> tuple[Urdf, str]:

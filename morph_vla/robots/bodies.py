@@ -66,7 +66,7 @@ def lacks_something(robot: Robot) -> bool:
         or not any(link.collisions for link in robot.urdf.links)
         or any(shape.geometry.kind not in PRIMITIVES for shape in shapes)
         or any(link is None or not _massive(link.inertial) for link in carried)
-        or bool(frozen(robot))
+        or bool(frozen(robot) or robot.side.stands)
         or not all(map(_limited_as_used, driven))
         or any(tag == "mujoco" for tag, *_ in robot.urdf.other)
         or any(map(_is_refused, robot.findings))

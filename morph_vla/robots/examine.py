@@ -11,7 +11,7 @@ from pathlib import Path
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.findings import Finding, Line, counts, errors, in_order, tally
-from morph_vla.robots import choose, parallel_jaw, side
+from morph_vla.robots import choose, parallel_jaw, side, standing
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.kinematics import DRIVEN
 from morph_vla.robots.records import Urdf
@@ -98,7 +98,7 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
     if not side_path.is_file():
         return _examined(_with_misnamed(urdf, path), Side(), path, joints)
     try:
-        urdf, given = parallel_jaw.fitted(urdf, typed_yaml.read(side_path, Side))
+        urdf, given = _as_said(urdf, typed_yaml.read(side_path, Side), side_path)
         examination = _examined(urdf, given, path, joints)
     except ConfigError as error:
         given = Finding("side-file", "error", Line(side_path.name), (), str(error), "", "")
@@ -127,8 +127,14 @@ def examine_text(
     `problems` were found by what made it; `joints` as in `examine`.
     """
     urdf = parse(text, path.name)
-    urdf, given = parallel_jaw.fitted(replace(urdf, problems=(*problems, *urdf.problems)), given)
+    urdf = replace(urdf, problems=(*problems, *urdf.problems))
+    urdf, given = _as_said(urdf, given, path.with_suffix(".yaml"))
     return replace(_examined(urdf, given, path, joints), text=text)
+
+
+def _as_said(urdf: Urdf, given: Side, side_path: Path) -> tuple[Urdf, Side]:
+    """What a side file makes of a URDF: joints that stand elsewhere than at 0, and a gripper of ours."""
+    return parallel_jaw.fitted(standing.stood(urdf, given, side_path), given)
 
 
 def _examined(
@@ -198,7 +204,7 @@ def build(urdf: Urdf, given: Side, path: Path) -> Robot:
 
     Raises as `Examination.loaded`.
     """
-    return _examined(*parallel_jaw.fitted(urdf, given), path).loaded()
+    return _examined(*_as_said(urdf, given, path.with_suffix(".yaml")), path).loaded()
 
 
 def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: Sequence[str] = ()) -> Robot:

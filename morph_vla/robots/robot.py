@@ -195,6 +195,7 @@ class Robot:
             "rest": self.rest.tolist(),
             "control_rate": self.control_rate,
             "drives": [list(item) for item in self.drives()],
+            "stands": dict(self.side.stands),
             "source": self.side.source,
             "licence": self.side.licence,
         }
@@ -215,6 +216,9 @@ def _lines(robot: Robot) -> Iterator[str]:
     ]
     if followers:
         yield f"\njoints that follow others: {'; '.join(followers)}"
+    if robot.side.stands:
+        places = (f"{name} = {value:g}" for name, value in robot.side.stands.items())
+        yield f"\njoints that stand: {', '.join(places)}"
     warnings = [finding for finding in robot.findings if finding.severity == "warning"]
     if warnings:
         number = count(len(warnings), "warning")

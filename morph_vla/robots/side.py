@@ -12,6 +12,7 @@ docs/robots.md has a page on them.
                   percent is -100 at the lower limit and 100 at the upper
     scales        joint: the dataset's units in one rad or m, where `unit` does not say it (57.3: degrees)
     signs, zeros  joint: +1 or -1; joint: the native value [rad or m] at which the dataset says 0
+    stands        joint: where it stands [rad or m], for joints that no action drives; 0 where it is not named
     tools         gripper's joint: {link, xyz, rpy}, the frame in which its fingers take hold: z points out of
                   the hand, y the way they open. Left out, fingers that slide say it, others do not
     rest          the pose the robot starts from, a value per joint [rad or m]
@@ -136,6 +137,7 @@ class Side:
     scales: Mapping[str, float] = field(default_factory=dict)
     signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)
     zeros: Mapping[str, float] = field(default_factory=dict)
+    stands: Mapping[str, float] = field(default_factory=dict)
     tools: Mapping[str, ToolFrame] = field(default_factory=dict)
     rest: tuple[float, ...] = ()
     control_rate: float | None = None
@@ -196,7 +198,8 @@ def remarks(side: Side, urdf: Urdf, path: Path) -> Iterator[Finding]:
         if not low - NEAR <= 0 <= high + NEAR:
             text = f"'{joint.name}' is driven by no action and stands at 0"
             expected = f"expected within its limits {low:g} to {high:g}"
-            follows = "kinematics and descriptors are of a pose that it cannot have: put it among `joints`"
+            follows = "kinematics and descriptors are of a pose that it cannot have: "
+            follows += "put it among `joints`, or its value in `stands`"
             yield Finding(
                 "frozen-beyond-limits", "warning", Line(path.name), (joint.name,), text, expected, follows
             )
@@ -230,6 +233,8 @@ def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
         joint, owner = joints.get(name), f"joint '{name}'"
         if joint is None:
             yield "no-joint", key, name, f"no {owner} in {urdf.file}{nearest(name, joints)}"
+        elif name in side.stands:
+            yield "driven-twice", key, name, f"{owner} stands where `stands` says: leave it out of one"
         elif joint.type not in DRIVEN:
             drives = f"an action drives {', '.join(DRIVEN)} joints"
             yield "cannot-be-driven", key, name, f"{owner} is {joint.type}; {drives}"

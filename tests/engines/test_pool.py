@@ -1,6 +1,7 @@
 """A pool in this process, engines by name, experts in many worlds at once, and objects for Isaac Lab."""
 
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from morph_vla.engines.pool import Begin, Execute, LocalPool
 from morph_vla.robots import bodies
 from morph_vla.robots.geometry import matrix_of, quaternion_of
 from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.side import side_text
 from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import composed, parts, principal
 
@@ -184,6 +186,28 @@ def test_a_joint_that_follows_none_that_is_driven_stands_where_kinematics_have_i
         mj.mj_kinematics(model, data)
         found = data.body("flap").xquat
         assert abs(found @ np.array(expected)) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_joint_stands_where_its_side_file_says_in_every_simulator(tmp_path):
+    panda, mj = robots.load("panda"), mujoco()
+    (tmp_path / "arm.urdf").write_bytes(panda.urdf_path.read_bytes())
+    side = replace(
+        panda.side, joints=panda.names[1:], rest=tuple(panda.rest[1:]), stands={panda.names[0]: 0.6}
+    )
+    (tmp_path / "arm.yaml").write_text(side_text(side))
+    robot = robots.load(tmp_path / "arm.urdf")
+    native = np.append(0.6, robot.rest)
+    expected = quaternion_of(panda.forward_kinematics(native)["panda_link7"][:3, :3])
+    for text in (frozen_urdf(robot), bodies.scene_text(robot)):
+        spec = mj.MjSpec.from_string(text)
+        spec.compiler.fusestatic = False
+        model = spec.compile()
+        data = mj.MjData(model)
+        for name, value in robot.positions(robot.rest).items():
+            data.joint(name).qpos = value
+        mj.mj_kinematics(model, data)
+        assert panda.names[0] not in {model.joint(i).name for i in range(model.njnt)}
+        assert abs(data.body("panda_link7").xquat @ np.array(expected)) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_a_gripper_of_ours_is_in_the_urdf_that_is_converted(tmp_path):

@@ -230,7 +230,8 @@ def test_a_joint_that_is_left_out_and_cannot_stand_at_0_is_a_warning(tmp_path: P
     (warning,) = (f for f in robots.load(path).findings if f.code == "frozen-beyond-limits")
     assert str(warning) == (
         "hands.yaml: warning: 'joint2' is driven by no action and stands at 0; expected within its limits "
-        "0.01 to 0.03; kinematics and descriptors are of a pose that it cannot have: put it among `joints`"
+        "0.01 to 0.03; kinematics and descriptors are of a pose that it cannot have: put it among `joints`, "
+        "or its value in `stands`"
     )
 
 

@@ -58,9 +58,11 @@ def _filling(folder: Path) -> Iterator[Path]:
 def frozen_urdf(robot: Robot) -> str:
     """The robot's URDF, with a gripper of ours if it has one; joints that no action drives are fixed.
 
-    They stand at 0, or at their offset where they mimic another one.
+    They stand at 0, at their offset where they mimic another one, or where the side file says.
     """
     driven, origins = {name for name, *_ in robot.drives()}, bodies.frozen(robot)
+    # What is movable in the file and fixed in the record was moved there by `robots.standing`.
+    origins |= {joint.name: joint.origin for joint in robot.urdf.joints if joint.type == "fixed"}
     root = ET.fromstring(robot.urdf_path.read_bytes())  # in whatever encoding it says
     if not driven <= {
         joint.get("name") for joint in root.findall("joint")
