@@ -27,6 +27,7 @@ REMARKS = {
     "one-of-two-moves": "one of two moves",
     "too-fast": "too fast",
     "not-radians": "unit",
+    "counts-on": "counts on",
     "radians": "unit",
     "percent": "unit",
     "not-percent": "unit",

@@ -21,6 +21,8 @@ ROOM = 0.03
 """What a recording may leave its limits by, as a part of them: real joints are calibrated by hand."""
 FULL = (97.5, 100.5)
 """Where values in -100..100 end."""
+MOVES = 0.1
+"""[rad] beyond which a joint moves in an episode"""
 TURNS = 6 * math.pi
 """[rad] that a joint without limits seldom leaves either way in an episode"""
 _DEGREES = "they look like degrees, which keep every joint within its limits: unit: degrees"
@@ -76,6 +78,11 @@ def _not_radians(
     if not beyond.any():
         return
     names = tuple(joint.name for joint, hit in zip(turning, beyond, strict=True) if hit)
+    ends = np.array([joint.type != "continuous" for joint in turning])
+    if not beyond[ends].any() and (np.ptp(values[:, ends], axis=0) > MOVES).any():
+        # The joints that have limits keep them, as radians.
+        yield remark("counts-on", feature, names, _reach(turning, names, (reach * beyond).max()))
+        return
     angles = np.radians(values)
     percent = _percent_evidence(turning, values)
     if percent:
@@ -99,7 +106,10 @@ def _reach(turning: list[ActionJoint], names: tuple[str, ...], largest: float) -
 
 def _like_radians(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> bool:
     """Several joints, none further than a turn, at least one moving, and all within their limits."""
-    if len(turning) < 2 or np.abs(values).max() > 2 * math.pi or np.ptp(values, axis=0).max() <= 0.1:
+    ends = [j for j, joint in enumerate(turning) if joint.type != "continuous"]
+    if len(ends) > 1:  # a wheel that counts on says nothing of the others
+        turning, values = [turning[j] for j in ends], values[:, ends]
+    if len(turning) < 2 or np.abs(values).max() > 2 * math.pi or np.ptp(values, axis=0).max() <= MOVES:
         return False
     return all(fits(joint, *_angles(joint, values[:, j])) for j, joint in enumerate(turning))
 

@@ -6,7 +6,7 @@ images stored in Parquet tables are decoded.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, space, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
+from morph_vla.files import remote
 from morph_vla.files.dropin import name_of
 from morph_vla.files.home import expanded
 from morph_vla.findings import Finding, in_order, tally
@@ -83,6 +84,7 @@ def check(recipe: Recipe) -> Report:
         if rate != fps:
             found = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
             problems.append(problem("rates", dataset.dataset, found))
+    problems += _of_one_robot(recipe, chosen)
     if twice := mixture.held_otherwise(chosen):
         place, episode = twice
         found = f"episode {episode} of {chosen[place][0]} is held out by one entry and trained on by another"
@@ -91,6 +93,25 @@ def check(recipe: Recipe) -> Report:
     problems += [*_space(recipe), *recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
     problems += [*recipe_model.suites(recipe), *recipe_model.memory(recipe)]
     return Report(tuple(checked), in_order(problems))
+
+
+def _of_one_robot(recipe: Recipe, chosen: Sequence[tuple[Path, dict[int, bool]]]) -> Iterator[Finding]:
+    """Cameras that two entries of one robot name differently, and episodes that two of them read."""
+    cameras: dict[tuple[str, str], str] = {}
+    for index, source in enumerate(recipe.data.sources):
+        for slot, camera in source.cameras.items():
+            first = cameras.setdefault((name_of("robots", source.robot), slot), camera)
+            if first != camera:
+                found = (
+                    f"'{slot}' of robot '{source.robot}' is '{camera}', and '{first}' in an entry before it"
+                )
+                yield problem("cameras-differ", f"data.datasets.{index}.cameras", found)
+    seen: dict[tuple[Path, int], None] = {}
+    for root, episodes in chosen:
+        if again := [episode for episode in episodes if (root, episode) in seen]:
+            found = f"{count(len(again), 'episode')} of {root} are read by two entries"
+            yield problem("read-twice", "data.datasets", found)
+        seen.update(dict.fromkeys((root, episode) for episode in episodes))
 
 
 def _dataset(
@@ -198,20 +219,43 @@ def _space(recipe: Recipe) -> Iterator[Finding]:
 def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Finding]:
     """Statistics of somebody else that are asked for and are not there, or not of what is learnt."""
     source = recipe.data.statistics
-    if source == "dataset" and asked.actions != "absolute":
-        found = f"a dataset's own statistics are of absolute values, and {asked.actions} ones are learnt"
-        yield problem("statistics", "data.statistics", found, subject=(robot.name,), remedy="choose `own`")
+    if source == "dataset":
+        found = ""
+        of_robot = [other for other in recipe.data.sources if other.robot == asked.robot]
+        if asked.actions != "absolute":
+            found = f"a dataset's own statistics are of absolute values, and {asked.actions} ones are learnt"
+        elif len(of_robot) > 1:
+            found = (
+                f"robot '{robot.name}' has {len(of_robot)} datasets, and their own cannot be merged exactly"
+            )
+        elif _is_converted(robot, asked):
+            found = "a dataset's own statistics are of its units, and values in other units are learnt"
+        if found:
+            yield problem(
+                "statistics", "data.statistics", found, subject=(robot.name,), remedy="choose `own`"
+            )
     elif source not in ("own", "dataset"):
         try:
             if source == "robot":
                 statistics.of_body(robot, asked.actions, recipe.data.space, recipe.data.degenerate)
-            else:
-                statistics.of_file(
-                    expanded(source), asked.robot, asked.actions, robot.names, recipe.model.horizon
-                )
+                return
+            place = remote.kept(source)
+            if place is None and "://" in remote.address_of(source):
+                yield problem("statistics-not-here", "data.statistics", f"{source} is not on this machine")
+                return
+            statistics.of_file(
+                place or expanded(source), asked.robot, asked.actions, robot.names, recipe.model.horizon
+            )
         except MorphVlaError as error:
             found = str(error).removeprefix("data.statistics: ")
             yield problem("statistics", "data.statistics", found, subject=(robot.name,))
+
+
+def _is_converted(robot: Robot, asked: Dataset) -> bool:
+    try:
+        return presets.as_recorded(robot, asked.unit, asked.gripper) is not robot
+    except MorphVlaError:  # `_values` says it
+        return False
 
 
 def _tools(robot: Robot) -> Iterator[Finding]:

@@ -91,6 +91,9 @@ RULES: dict[str, tuple[Severity, str]] = {
     "not-steps": ("error", "leave `recorded: steps` out (preset: droid for DROID)"),
     "narrow": ("warning", VARIES),
     # its model
+    "cameras-differ": ("warning", "served, the first one is asked for"),
+    "read-twice": ("note", "they are drawn, and count in statistics, twice"),
+    "statistics-not-here": ("note", "training fetches it first; nothing is compared with it here"),
     "weights-not-here": ("note", "training fetches it first"),
     "suite": ("error", "name a suite of a robot that is trained, or leave it out"),
     "memory": ("warning", "`recipes show` names what saves memory; a larger machine may have it"),
@@ -134,6 +137,11 @@ REMARKS: dict[str, tuple[Severity, str, str]] = {
     "no-names": ("note", "expected the joints' names", "played in the robot's order"),
     # `playback_units`
     "not-radians": ("warning", "expected radians", VARIES),
+    "counts-on": (
+        "warning",
+        "expected at most three turns of joints that turn without end",
+        "they count on, and a policy meets values that no training had: leave wheels out of `joints`",
+    ),
     "radians": (
         "warning",
         VARIES,

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal
 
-from morph_vla.errors import MorphVlaError, reason, require
+from morph_vla.errors import MissingExtraError, MorphVlaError, reason, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 
@@ -142,6 +142,25 @@ def fetch(source: str) -> Path:
         elif _unfinished(address, snapshot.name).exists():
             raise MorphVlaError(f"{NO_COPY}: it was cut off; {GO_ON}")
     return snapshot / address.folder
+
+
+def cached(source: str) -> Path | None:
+    """The folder of an address where it was fetched before, without asking the Hub; None where it was not.
+
+    Raises MorphVlaError for what is no address.
+    """
+    address = Address.parse(source)
+    options: dict[str, Any] = {}
+    if os.environ.get("MORPH_VLA_CACHE"):
+        options["cache_dir"] = cache_folder() / "hub"
+    with contextlib.suppress(OSError, MissingExtraError):
+        client, _ = _doors()
+        whole = client.snapshot_download(
+            address.repository, revision=address.revision or None, local_files_only=True, **options
+        )
+        folder = Path(whole) / address.folder
+        return None if _unfinished(address, Path(whole).name).exists() or not folder.is_dir() else folder
+    return None
 
 
 def _unfinished(address: Address, commit: str) -> Path:

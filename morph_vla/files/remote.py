@@ -70,6 +70,22 @@ def folder_of(source: str | Path) -> Path:
     return resolve(text) if "://" in text or text in NAMES else expanded(text)
 
 
+def kept(source: str | Path) -> Path | None:
+    """The file or folder that a source names where it is on this machine, without asking anybody; else None.
+
+    Raises MorphVlaError as `address_of` and `check_address`.
+    """
+    text = address_of(source)
+    check_address(text)
+    if text.startswith("hf://"):
+        return hub.cached(text)
+    if text.startswith("gs://"):
+        folder = cache_folder().joinpath("weights", *_place(text.rstrip("/"), "folder"))
+        return folder if _is_whole(folder) else None
+    path = expanded(text)
+    return path if path.exists() else None
+
+
 def address_of(source: str | Path) -> str:
     """What a name of NAMES stands for: what its environment variable says, an address, or a folder of ours.
 

@@ -255,6 +255,10 @@ class Draft:
 
     def _narrow(self, ranges: Ranges) -> None:
         shares = {name: self._value(ranges) for name in self.arm}
+        # A wheel has no range of which a share could remain, and moves no tool.
+        carrying = {name for limb in self._limbs() if len(limb) >= FEWEST for name in limb}
+        wheels = {name for name in shares if self.urdf.by_name[name].type == "continuous"} - carrying
+        shares = {name: share for name, share in shares.items() if name not in wheels}
         self.urdf = edits.narrowed(self.urdf, shares, self.rest)
         self.notes.append(f"limits {' '.join(f'{share:g}' for share in shares.values())}")
 

@@ -205,6 +205,10 @@ class _Judge:
             if bound is not None and bound < 0:
                 found = f"{owner}: its {key} limit is {bound:g}"
                 yield self._say("negative-bound", limit.line, (joint.name, key), found)
+            elif bound == 0 and key == "velocity":
+                found = f"{owner}: its {key} limit is 0"
+                expected = "expected more than 0"
+                yield self._say("no-effort-or-velocity", limit.line, (joint.name, key), found, expected)
         yield from self._range(joint, limit.lower or 0.0, limit.upper or 0.0, limit.line, assumed)
 
     def _range(self, joint: Joint, lower: float, upper: float, line: int, assumed: str) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ Of the two ways across it is the one nearer to the robot's left at rest (LEFT): 
 by half a turn is the same tool.
 """
 ROWS = 1 << 15  # whose poses are computed at once: each needs about 2 kB
+SAME_SIDE = 0.02  # [m] across: of tools that are nearer to each other none is the left one
 SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
@@ -133,7 +134,10 @@ def poses_of(values: Float[np.ndarray, "b 9"]) -> Float[np.ndarray, "b 4 4"]:
 
 
 def tool_space(robot: Robot) -> ToolSpace:
-    """The tools of a robot: its grippers, or the ends of its arms where it has none.
+    """The tools of a robot: its grippers, or the ends of its arms where it has none, the left one first.
+
+    So the same numbers are the same arm's on every robot, in whatever order its joints or grippers are named;
+    tools less than SAME_SIDE apart across stay in that order. Grippers' values go as their tools do.
 
     Raises MorphVlaError for a robot of which a tool is moved by no joint, by one that slides or follows
     another, or of which two are moved by one (a waist): what to do with that joint, poses do not say.
@@ -149,11 +153,21 @@ def tool_space(robot: Robot) -> ToolSpace:
             owner[joint] = name
         columns = tuple(robot.names.index(joint) for joint in names)
         tools.append(Tool(name, _chain(robot, names, link, link_from_tool), columns))
+    tools.sort(key=lambda tool: -round(_across(robot, tool) / SAME_SIDE))
     for tool in tools:
         if tool.chain.reach < SHORTEST:
             raise _refused(robot, f"between '{tool.chain.names[0]}' and the tool there is no length")
-    others = tuple(column for column, name in enumerate(robot.names) if name not in owner)
-    return ToolSpace(robot, tuple(tools), others)
+    others = [column for column, name in enumerate(robot.names) if name not in owner]
+    closing = [robot.names.index(tool.name) for tool in tools]
+    of_tools = iter([column for column in closing if column in others])
+    others = [next(of_tools) if column in closing else column for column in others]
+    return ToolSpace(robot, tuple(tools), tuple(others))
+
+
+def _across(robot: Robot, tool: Tool) -> float:
+    """How far to the robot's left the tool is at rest [m]."""
+    (pose,), *_ = tool.chain.forward(robot.rest[None][:, tool.columns])
+    return float(pose[1, 3])
 
 
 def guessed(robot: Robot) -> tuple[str, ...]:

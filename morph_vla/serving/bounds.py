@@ -4,6 +4,9 @@ Of joint i, with limits l and u, measured value s and speed v from the URDF, in 
 
     target k of a chunk    l <= a_k <= u        |a_k - s| <= v (jump_s + k / rate)
 
+Of a joint that turns without end both may have wrapped: where s and a_k lie within a turn, the way is the
+short one. Values beyond a turn count on, and 5 turns away is 5 turns away.
+
 A target runs ahead of the joint, so that the bound on the jump is not v / rate: `jump_s` says how many
 seconds of motion at full speed the first target may be away.
 """
@@ -55,8 +58,10 @@ class Bounds:
         # A joint of unknown speed may be anywhere, also at once: infinity times 0 s would be no number.
         known = np.isfinite(self.speed)
         reach = np.where(known, np.where(known, self.speed, 0.0) * seconds, np.inf)
-        wraps = np.isfinite(self.turn)  # 3.13 and -3.13 may be neighbours
-        turns = np.where(wraps, self.turn, 0.0) * np.round((actions - state) / self.turn)
+        # 3.13 and -3.13 may be neighbours; 0 and 20 are none.
+        wraps = np.isfinite(self.turn) & (np.abs(state) <= self.turn) & (np.abs(actions) <= self.turn)
+        around = np.clip(np.round((actions - state) / self.turn), -1.0, 1.0)
+        turns = np.where(wraps, np.where(wraps, self.turn, 0.0) * around, 0.0)
         near = _clip(actions, state + turns - reach, state + turns + reach)
         sent = _clip(near, self.lower, self.upper)
         if np.array_equal(sent, actions):
@@ -67,6 +72,11 @@ class Bounds:
             self._named((near != actions).any(axis=0)),
             int((sent != actions).sum()),
         )
+
+    @property
+    def unbounded(self) -> tuple[str, ...]:
+        """The joints whose speed nobody knows: their jumps are not bounded."""
+        return self._named(~np.isfinite(self.speed))
 
     def _named(self, marked: np.ndarray) -> tuple[str, ...]:
         return tuple(self.names[index] for index in np.flatnonzero(marked))

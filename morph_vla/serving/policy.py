@@ -370,11 +370,13 @@ def _own(folder: Path) -> Loaded:
 
 def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict[str, Any]]:
     """The robot as the checkpoint has it, and what training knew of it; or one that it never saw."""
-    if name not in about["robots"]:
+    known = meaning.called(about["robots"], name)
+    if known is None:
         return meaning.unseen(about["robots"], name, folder)
-    trained = about["robots"][name]
-    robot = checkpoint.robot(folder, name, trained)
+    trained = about["robots"][known]
+    robot = checkpoint.robot(folder, known, trained)
     meaning.check_grippers(trained, robot, folder)
+    meaning.check_order(trained, robot.name, folder)
     return robot, trained
 
 

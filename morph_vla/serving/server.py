@@ -241,5 +241,10 @@ def of(
 ) -> PolicyServer:
     """A server of a policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
     card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time)
+    if limits.unbounded:
+        LOG.warning(
+            "robot '%s': its URDF has no speed of %s: no jump of these is bounded",
+            policy.robot.name, ", ".join(limits.unbounded),
+        )  # fmt: skip
     here, clients = (units.affine_in(trained, policy.robot) for trained in (policy.trained, card.trained))
     return PolicyServer(units.of(policy, here, clients), card, limits, settings)

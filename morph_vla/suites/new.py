@@ -8,7 +8,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import typed_yaml, yaml_text
-from morph_vla.robots import Robot, bodies, inertia, reach
+from morph_vla.robots import ActionJoint, Robot, bodies, inertia, reach
 from morph_vla.robots.geometry import Transform
 from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.parallel_jaw import FINGER, PALM, PANDA_OPENING, TCP, TCP_AHEAD
@@ -191,23 +191,26 @@ def tool_of(robot: Robot) -> Tool:
     return Tool(palm, frame, palm, frame, hold.opening, names[0])
 
 
-def _joint(robot: Robot, name: str):
+def _joint(robot: Robot, name: str) -> ActionJoint:
     return robot.joints[robot.names.index(name)]
 
 
 def _arm(robot: Robot, link: str) -> tuple[str, ...]:
-    """The action joints that carry a link, without grippers, base to tip."""
-    names = []
-    while link in robot.urdf.above:
-        joint = robot.urdf.above[link]
-        if joint.name in robot.names and not _joint(robot, joint.name).is_gripper:
-            names.append(joint.name)
-        link = joint.parent
+    """The turning action joints that carry a link, without grippers, base to tip; what slides stands."""
+    names = tuple(joint.name for joint in _carrying(robot, link) if joint.type != "prismatic")
     if len(names) < workspace.FEWEST:
         raise MorphVlaError(
-            f"{robot.name}: {len(names)} joints carry its gripper; expected at least {workspace.FEWEST}"
+            f"{robot.name}: {len(names)} joints that turn carry its gripper; "
+            f"expected at least {workspace.FEWEST}"
         )
-    return tuple(names[::-1])
+    return names
+
+
+def _carrying(robot: Robot, link: str) -> list[ActionJoint]:
+    """The action joints that carry a link, without grippers, base to tip; a lift or a driving base slides."""
+    names = [joint.name for joint in reach.way(robot.urdf, link) if joint.name in robot.names]
+    joints = [_joint(robot, name) for name in names]
+    return [joint for joint in joints if not joint.is_gripper]
 
 
 def _field(
@@ -250,6 +253,10 @@ def _servos(
                 f"{robot.name}: joint '{name}' is too weak: {effort:g} N m for {moved:.2g} kg m^2"
             )
         servos[name] = Actuator(stiffness, 2 * math.sqrt(stiffness * moved), armature)
+    for joint in _carrying(robot, tool.link):
+        if joint.type == "prismatic":  # it holds what it carries where it is
+            moved = carried[joint.name]
+            servos[joint.name] = Actuator(STIFFNESS**2 * moved, 2 * STIFFNESS * moved, 0.0)
     finger = _joint(robot, tool.gripper)
     travel = abs((finger.closed or 0.0) - (finger.opened or 0.0))
     stiffness = grip / (0.5 * travel)  # the templates' objects are half as wide as the opening
@@ -311,8 +318,8 @@ def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:
 
 def _expert(made: Plan) -> dict[str, object]:
     frame = made.tool.link_from_frame
-    velocities = [joint.velocity for joint in made.robot.joints if joint.velocity and not joint.is_gripper]
-    quick = min([1.0, *(velocity / FASTEST for velocity in velocities)])
+    velocities = [_joint(made.robot, name).velocity for name in made.names]
+    quick = min([1.0, *(velocity / FASTEST for velocity in velocities if velocity)])
     return {
         "kind": "pick_and_place",
         "tool": made.tool.link,

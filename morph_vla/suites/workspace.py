@@ -16,6 +16,8 @@ HEADINGS = (0.0, math.pi / 2, -math.pi / 2, math.pi)
 """[rad] Which way the table lies from the base, the first that will do."""
 RADII, SIDES = np.arange(0.25, 1.0, 0.05), np.linspace(-0.24, 0.24, 9)
 """Shares of the arm's length: places ahead of the base, and to its side."""
+RAISED = np.arange(0.2, 2.01, 0.2)
+"""Shares of the arm's length: how high above its base a gripper might point down instead."""
 WIDTHS, DEPTHS = (4, 3, 2), (2, 1)
 """Places to either side of a field's middle, and before and behind it, that it may hold."""
 FEWEST = 4  # joints of an arm that can put its tool down anywhere
@@ -26,6 +28,7 @@ CLEAR = 0.12  # of the arm's length, from the base's axis to the last joints
 WHY = {
     "place": "it does not reach {reach:.2f} m over a table at the height of its base",
     "direction": "it cannot point its gripper straight down",
+    "height": "a table at the height of its base is too low: its gripper points down from {height:.2f} m up",
     "limits": "its joints come to their limits",
     "clear": "its links would meet the table or each other",
 }
@@ -86,6 +89,12 @@ def _why(chain: Chain, size: float, heights: tuple[float, float], reasons: Count
         targets = np.repeat(_targets(np.array([[0.5 * size, 0.0]]), heights[1], 0.0), SEEDS, 0)
         if chain.solve(targets, _seeds(chain), spin=False, weight=0.0)[1].any():
             cause = "direction"
+    # An arm on a torso or a column may work where no table of ours stands.
+    for height in RAISED * size if cause in ("place", "direction") else ():
+        targets = np.repeat(_targets(np.array([[0.5 * size, 0.0]]), height, 0.0), SEEDS, 0)
+        _, placed, pointing = chain.solve(targets, _seeds(chain), spin=False)
+        if (placed & pointing).any():
+            return WHY["height"].format(height=height)
     return WHY[cause].format(reach=0.5 * size)
 
 

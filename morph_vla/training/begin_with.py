@@ -1,12 +1,14 @@
 """Whether a recipe can begin with the checkpoint that its `weights` names; no value is read."""
 
 import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.recipes.keys import Recipe
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, meaning
 from morph_vla.weights.checkpoint import Checkpoint, recipe_space
 
 LOG = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ def new_leaves(recipe: Recipe, opened: Checkpoint) -> list[str] | None:
                 "%s: trained with data.space: %s, the recipe has %s: what it knows of states and actions "
                 "means something else here", recipe.weights, space, recipe.data.space,
             )  # fmt: skip
+        for sentence in _other_meaning(recipe, about["robots"]):
+            LOG.warning("%s: %s", recipe.weights, sentence)
         tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
         # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
         shapes = weights.leaf_shapes(recipe.model)
@@ -39,6 +43,18 @@ def new_leaves(recipe: Recipe, opened: Checkpoint) -> list[str] | None:
             f"{recipe.tokenizer}; its numbers would mean other words. Set tokenizer: paligemma"
         )
     return None
+
+
+def _other_meaning(recipe: Recipe, known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What actions of a robot meant to the checkpoint, where the recipe's mean something else."""
+    for robot, actions in dict.fromkeys((source.robot, source.actions) for source in recipe.data.sources):
+        name = meaning.called(known, robot)
+        trained = "" if name is None else known[name].get("actions", actions)
+        if trained and trained != actions:
+            yield (
+                f"robot '{robot}' was trained on {trained} actions, the recipe learns {actions} ones: "
+                "what it knows of them means something else here"
+            )
 
 
 def _is_ours(leaf: str) -> bool:

@@ -1,6 +1,7 @@
 """The folder of a run: which recipe it belongs to, and what `--overwrite` removes."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla import weights
+from morph_vla.data import versions
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.home import expanded
 from morph_vla.files.plain import to_plain
@@ -22,6 +24,8 @@ from morph_vla.training.progress import Curve
 # recipe.json last: while it is there, a removal that was interrupted can be done again.
 OF_A_RUN = ("log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations", "recipe.json")
 LOCK = ".lock"
+PLACE = re.compile(r"data(\.datasets\.\d+)?\.dataset")
+"""Keys of where a dataset lies: in a run that goes on what is in it is compared"""
 
 
 def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
@@ -46,12 +50,43 @@ def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
         key
         for key in _changed(to_plain(recipes.of_run(folder)), plain)
         if not any(f"{key}.".startswith(f"{pace}.") for pace in PACE_KEYS)
+        and not (PLACE.fullmatch(key) and _knows_its_data(folder))
     ]
     if changed:
         raise MorphVlaError(
             f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
             "give another folder or remove it (--overwrite)"
         )
+
+
+def _knows_its_data(folder: Path) -> bool:
+    """Whether the newest checkpoint says what it was trained on: then datasets may lie elsewhere."""
+    saved = checkpoint.steps(folder / "checkpoints")
+    return bool(saved) and (folder / "checkpoints" / str(saved[-1]) / "about" / "data.json").is_file()
+
+
+def check_places(folder: Path, recipe: Recipe) -> None:
+    """Raise MorphVlaError where a dataset of a run that goes on lies there no more, with how to say where."""
+    for index, source in enumerate(recipe.data.sources):
+        key = f"data.datasets.{index}.dataset" if recipe.data.datasets else "data.dataset"
+        if not expanded(source.dataset).exists() and not versions.is_hub_name(source.dataset):
+            raise MorphVlaError(
+                f"{source.dataset}: no such folder; where it lies now: `morph-vla train RECIPE --resume "
+                f"-o {folder} {key}=FOLDER`"
+            )
+
+
+def moved(folder: Path, recipe: Recipe) -> None:
+    """Note in the run's recipe where its datasets lie now, once they were found to be the same."""
+    path = folder / "recipe.json"
+    plain, new = json.loads(path.read_text(encoding="utf-8")), to_plain(recipe)["data"]
+    data = plain["data"]
+    before = json.dumps(data)
+    data["dataset"] = new["dataset"]
+    for old, source in zip(data.get("datasets") or (), new["datasets"], strict=True):
+        old["dataset"] = source["dataset"]
+    if json.dumps(data) != before:
+        write_text(path, json.dumps(plain, indent=2, sort_keys=True))
 
 
 def claim_alone(folder: Path, recipe: Recipe, first: bool) -> None:
@@ -89,6 +124,9 @@ def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
         return [
             n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))
         ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [n for index, (then, now) in pairs for n in _changed(then, now, f"{at}.{index}")]
     return [] if old == new else [at]
 
 

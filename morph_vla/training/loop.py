@@ -37,7 +37,7 @@ from morph_vla.training import (
     sharding,
 )
 from morph_vla.training import step as steps
-from morph_vla.training.folder import alone, claim
+from morph_vla.training.folder import alone, check_places, claim, moved
 from morph_vla.training.kinds import partition, parts_of
 from morph_vla.training.progress import Curve, Meter, Report, measurer
 from morph_vla.training.source import Source
@@ -96,11 +96,14 @@ def _train(
     if recipe.weights and not saved:  # before hours of decoding; first what costs nothing
         datasets.check_there(recipe, fetch=False)
         begin_with.new_leaves(recipe, weights.open_checkpoint(recipe.weights))
+    if saved:
+        check_places(folder, recipe)
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
     about = describe(recipe, source)
     if saved:
         resumed.check_same_data(checkpoints / str(saved[-1]), about)
+        sharding.first_then_others("places", lambda: moved(folder, recipe) if first else None)
     # A resumed run reads everything from its own checkpoint: shapes are all it needs here.
     params = policies.shapes(recipe.model) if saved else parameters.begun(recipe, source)
     parts, size = parts_of(params, training), pi05.count(params)

@@ -5,7 +5,8 @@ those of a body (`data.statistics: robot`), and what else training knew is the s
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from morph_vla import robots
 from morph_vla.data.space import Space, relative, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files import dropin
 from morph_vla.files.plain import to_plain
 from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.tool import SAME_SIDE
 from morph_vla.training.datasets import pose_stats, read_parts, robot_stats
 from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats, of_body
@@ -23,6 +26,7 @@ from morph_vla.training.statistics import RobotStats, of_body
 MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
 SHARED = ("control_rate", "actions", "space", "cameras", "environment", "environment_stats")
 """What an unseen robot takes over from the others, which must agree in it"""
+LEFT_FIRST = "left first"  # the order of tools, and of their grippers' values
 SHARE = "share of closing"  # what a gripper's value is told as, where values are poses of tools
 
 
@@ -44,7 +48,7 @@ def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[s
 
 
 def _of_poses(robot: Robot, space: Space) -> dict[str, Any]:
-    return {"space": space, "tools": tools_of(robot).frames, "grippers": SHARE}
+    return {"space": space, "tools": tools_of(robot).frames, "grippers": SHARE, "order": LEFT_FIRST}
 
 
 def of_parts(
@@ -58,11 +62,14 @@ def of_parts(
     for name in dict.fromkeys(part.asked.robot for part in parts):
         own = [part for part in parts if part.asked.robot == name]
         asked, recordings = own[0].asked, own[0].recordings
-        # Whatever any of its datasets was looked at through; where two differ, the first one's.
+        # Whatever any of its datasets was looked at through; where two differ, the first one's. A camera that
+        # has a slot is asked for in no other.
         cameras: dict[str, str] = {}
         sizes: dict[str, list[int]] = {}
         for part in own:
-            cameras = dict(part.asked.cameras) | cameras
+            shown = {*cameras.values()}
+            new = {slot: camera for slot, camera in part.asked.cameras.items() if camera not in shown}
+            cameras = new | cameras
             sizes = {name: list(size) for name, size in part.recordings.sizes.items()} | sizes
         texts = sorted({text for part in own for text in part.recordings.tasks})
         known[name] = {
@@ -96,6 +103,12 @@ def of_environment(names: tuple[str, ...], stats: Stats | None) -> dict[str, Any
     )
 
 
+def called(known: Collection[str], name: str) -> str | None:
+    """The one of the `known` robots that is called as `name` is: a recipe may have named it by its file."""
+    wanted = dropin.name_of("robots", name)
+    return next((other for other in known if dropin.name_of("robots", other) == wanted), None)
+
+
 def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
     """Raise MorphVlaError where a policy in a space of tools learnt a gripper as its dataset counts it.
 
@@ -110,6 +123,25 @@ def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
                 f"({gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed), and is told as its "
                 f"{SHARE} now (data.space: {known['space']}): train it anew"
             )
+
+
+def check_order(known: Mapping[str, Any], name: str, where: Path) -> None:
+    """Raise MorphVlaError where a policy learnt two tools in another order than left first (`robots.tool`).
+
+    Until 2026-11-29 the order was that of the side file's grippers, and of their values that of its joints.
+    """
+    if known.get("space", "joints") == "joints" or known.get("order") == LEFT_FIRST:
+        return
+    tools = list(known.get("tools", ()))
+    closing = [joint for joint in known["joints"] if joint in tools]
+    across = [known["tools"][tool][1][3] for tool in tools]
+    left_first = all(left > right - SAME_SIDE for left, right in pairwise(across))
+    if not left_first or (closing and closing != tools):
+        raise MorphVlaError(
+            f"{where}: robot '{name}' was trained with its tools as {', '.join(tools)} and its grippers as "
+            f"{', '.join(closing)}; the left one is the first now (data.space: {known['space']}): "
+            "train it anew"
+        )
 
 
 def _check_counts(known: Mapping[str, Mapping[str, Any]], where: Path) -> None:
@@ -139,6 +171,8 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
             "policy trained with data.statistics: robot can drive one that it has not seen"
         )
     _check_counts(known, where)
+    for trained_name, about in known.items():
+        check_order(about, trained_name, where)
     first, *others = known.values()
     unlike = [
         key for key in SHARED if any(to_plain(other.get(key)) != to_plain(first.get(key)) for other in others)

@@ -11,6 +11,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError, reason
 from morph_vla.files.plain import to_plain
+from morph_vla.training import meaning
 from morph_vla.training.checkpoint import about as about_of
 from morph_vla.training.part import Part
 
@@ -61,6 +62,8 @@ def check_same_data(newest: Path, about: dict[str, Any]) -> None:
     earlier checkpoint does not say is not compared.
     """
     robots_then, robots_now = about_of(newest)["robots"], to_plain(about["robots"])
+    for name, trained in robots_then.items():
+        meaning.check_order(trained, name, newest)
     path = newest / "about" / "data.json"
     try:
         digests = about["data"] | (json.loads(path.read_text("utf-8")) if path.is_file() else {})

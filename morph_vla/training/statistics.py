@@ -354,9 +354,10 @@ def _compared(
             others[f"{part.dataset} alone"] = measured([part], horizon)
         if part.kind == "absolute" and not part.converted:
             others[f"{part.dataset}: its meta/stats.json"] = dataset_stats(part)
-    if before and (Path(before) / "about" / "policy.json").is_file():
+    begun = remote.kept(before) if before else None
+    if begun is not None and (begun / "about" / "policy.json").is_file():
         try:
-            others[before] = of_file(Path(before), name, parts[0].kind, joints, horizon)
+            others[before] = of_file(begun, name, parts[0].kind, joints, horizon)
         except MorphVlaError:
             others[before] = None  # of another robot or kind: nothing to compare
     for where, other in others.items():

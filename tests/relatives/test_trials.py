@@ -110,7 +110,7 @@ def test_a_body_that_cannot_have_a_suite_is_told_and_leaves_nothing(run, folder)
     """Three joints are too few for every draw."""
     status, out, _ = run("robots vary panda --remove 4 --suites orange_on_plate --trials 1 --workers 1")
     assert status == 1
-    words = "is not kept: panda_vary0_000h: 3 joints carry its gripper; expected at least 4"
+    words = "is not kept: panda_vary0_000h: 3 joints that turn carry its gripper; expected at least 4"
     assert f"panda_vary0_000h {words}" in out
     left = {path.name for path in Path("panda_relatives").iterdir()}
     assert left == {"relatives.json", "sheet.png", "suites.json", trials.LOCK}

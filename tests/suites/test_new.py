@@ -133,7 +133,9 @@ def test_an_arm_that_cannot_is_told_why():
         new.plan(so101)
     root = next(link for link in hand.urdf.below if link not in hand.urdf.above)
     fixed = robots.build(hand.urdf, Side(gripper=Attached("parallel_jaw", root)), Path("hand.urdf"))
-    with pytest.raises(MorphVlaError, match=r"^hand: 0 joints carry its gripper; expected at least 4"):
+    with pytest.raises(
+        MorphVlaError, match=r"^hand: 0 joints that turn carry its gripper; expected at least 4"
+    ):
         new.plan(fixed)
 
 
