@@ -105,7 +105,7 @@ def _of_one_robot(recipe: Recipe, chosen: Sequence[tuple[Path, dict[int, bool]]]
                 found = (
                     f"'{slot}' of robot '{source.robot}' is '{camera}', and '{first}' in an entry before it"
                 )
-                yield problem("cameras-differ", f"data.datasets.{index}.cameras", found)
+                yield problem("cameras-differ", f"data.datasets.{index}.cameras", found, subject=(slot,))
     seen: dict[tuple[Path, int], None] = {}
     for root, episodes in chosen:
         if again := [episode for episode in episodes if (root, episode) in seen]:

@@ -156,7 +156,11 @@ def cached(source: str) -> Path | None:
     with contextlib.suppress(OSError, MissingExtraError):
         client, _ = _doors()
         whole = client.snapshot_download(
-            address.repository, revision=address.revision or None, local_files_only=True, **options
+            address.repository,
+            revision=address.revision or None,
+            allow_patterns=_patterns(address.folder),
+            local_files_only=True,
+            **options,
         )
         folder = Path(whole) / address.folder
         return None if _unfinished(address, Path(whole).name).exists() or not folder.is_dir() else folder

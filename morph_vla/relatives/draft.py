@@ -301,7 +301,7 @@ class Draft:
     def _reach(self, limb: Sequence[str]) -> float:
         """From a limb's first joint to its tool, along the links [m]."""
         way = self._way(self._tool(limb[-1]), self.urdf.by_name[limb[0]].child)
-        return sum(math.hypot(*self.urdf.above[link].origin.xyz) for link in way)
+        return sum((math.hypot(*self.urdf.above[link].origin.xyz) for link in way), 0.0)
 
     def finished(self, name: str) -> Relative:
         """The relative, or Rejected where its files are no usable robot or its arm cannot move its tool."""

@@ -32,7 +32,7 @@ Of the two ways across it is the one nearer to the robot's left at rest (LEFT): 
 by half a turn is the same tool.
 """
 ROWS = 1 << 15  # whose poses are computed at once: each needs about 2 kB
-SAME_SIDE = 0.02  # [m] across: of tools that are nearer to each other none is the left one
+SAME_PLACE = 0.02  # [m] of tools that are nearer to each other none is the left one
 SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
@@ -136,8 +136,9 @@ def poses_of(values: Float[np.ndarray, "b 9"]) -> Float[np.ndarray, "b 4 4"]:
 def tool_space(robot: Robot) -> ToolSpace:
     """The tools of a robot: its grippers, or the ends of its arms where it has none, the left one first.
 
-    So the same numbers are the same arm's on every robot, in whatever order its joints or grippers are named;
-    tools less than SAME_SIDE apart across stay in that order. Grippers' values go as their tools do.
+    So the same numbers are the same arm's on every robot, in whatever order its joints or grippers are named.
+    Where none is the left one (arms face to face) the one further back is the first, and of tools in one
+    place the one named first. Grippers' values go as their tools do.
 
     Raises MorphVlaError for a robot of which a tool is moved by no joint, by one that slides or follows
     another, or of which two are moved by one (a waist): what to do with that joint, poses do not say.
@@ -153,7 +154,7 @@ def tool_space(robot: Robot) -> ToolSpace:
             owner[joint] = name
         columns = tuple(robot.names.index(joint) for joint in names)
         tools.append(Tool(name, _chain(robot, names, link, link_from_tool), columns))
-    tools.sort(key=lambda tool: -round(_across(robot, tool) / SAME_SIDE))
+    tools.sort(key=lambda tool: left_first(*_place(robot, tool)))
     for tool in tools:
         if tool.chain.reach < SHORTEST:
             raise _refused(robot, f"between '{tool.chain.names[0]}' and the tool there is no length")
@@ -164,10 +165,14 @@ def tool_space(robot: Robot) -> ToolSpace:
     return ToolSpace(robot, tuple(tools), tuple(others))
 
 
-def _across(robot: Robot, tool: Tool) -> float:
-    """How far to the robot's left the tool is at rest [m]."""
+def left_first(x: float, y: float) -> tuple[int, int]:
+    """What tools at these places [m] of a robot at rest are sorted by."""
+    return -round(y / SAME_PLACE), round(x / SAME_PLACE)
+
+
+def _place(robot: Robot, tool: Tool) -> tuple[float, float]:
     (pose,), *_ = tool.chain.forward(robot.rest[None][:, tool.columns])
-    return float(pose[1, 3])
+    return float(pose[0, 3]), float(pose[1, 3])
 
 
 def guessed(robot: Robot) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ those of a body (`data.statistics: robot`), and what else training knew is the s
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from morph_vla.files import dropin
 from morph_vla.files.plain import to_plain
 from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
-from morph_vla.robots.tool import SAME_SIDE
+from morph_vla.robots.tool import left_first
 from morph_vla.training.datasets import pose_stats, read_parts, robot_stats
 from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats, of_body
@@ -134,9 +133,8 @@ def check_order(known: Mapping[str, Any], name: str, where: Path) -> None:
         return
     tools = list(known.get("tools", ()))
     closing = [joint for joint in known["joints"] if joint in tools]
-    across = [known["tools"][tool][1][3] for tool in tools]
-    left_first = all(left > right - SAME_SIDE for left, right in pairwise(across))
-    if not left_first or (closing and closing != tools):
+    sorted_tools = sorted(tools, key=lambda tool: left_first(*(row[3] for row in known["tools"][tool][:2])))
+    if tools != sorted_tools or (closing and closing != tools):
         raise MorphVlaError(
             f"{where}: robot '{name}' was trained with its tools as {', '.join(tools)} and its grippers as "
             f"{', '.join(closing)}; the left one is the first now (data.space: {known['space']}): "

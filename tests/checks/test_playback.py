@@ -40,6 +40,37 @@ def test_degrees_where_radians_are_expected():
     assert "velocity" not in text
 
 
+def rolling() -> robots.Robot:
+    """The tiny arm whose wrist turns without end."""
+    joints = tuple(
+        replace(joint, type="continuous", limit=None) if joint.name == NAMES[2] else joint
+        for joint in urdf().joints
+    )
+    return robots.build(replace(urdf(), joints=joints), robot().side, Path("tiny.urdf"))
+
+
+def test_a_wheel_that_counts_on_makes_no_degrees_of_the_others():
+    native = motion()
+    native[:, 2] = np.linspace(0, 84, FRAMES)
+    text = sentences(rolling(), rolling().to_dataset(native))
+    assert (
+        "values up to 84 on 1 of 3 turning joints ('left_wrist_joint'); expected at most three turns of"
+        in text
+    )
+    assert "they count on, and a policy meets values that no training had" in text
+    assert "degrees" not in text
+    degrees = replace(rolling().side, unit="degrees")
+    body = robots.build(rolling().urdf, degrees, Path("tiny.urdf"))
+    assert "they look like radians" in sentences(body, rolling().to_dataset(native))
+
+
+def test_degrees_are_degrees_where_a_wheel_is_beside_them_too():
+    native = motion()
+    native[:, 2] = np.linspace(0, 8.4, FRAMES)
+    recorded = np.concatenate([np.degrees(native[:, :3]), robot().to_dataset(native)[:, 3:]], axis=1)
+    assert "they look like degrees" in sentences(rolling(), recorded)
+
+
 def test_radians_where_degrees_are_expected():
     text = sentences(robot(unit="degrees"), robot().to_dataset(motion()))
     assert "warning: no turning joint leaves 2.2 either way; expected degrees; they look like radians" in text

@@ -8,7 +8,7 @@ import pytest
 from hub_stand_in import Repository, commit_of
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.files import hub
+from morph_vla.files import hub, remote
 
 # The Hub's client uploads by a word of httpx that this is leaving.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -49,6 +49,18 @@ def test_a_copy_that_was_fetched_serves_without_a_network(hub_server, shared, mo
     assert hub.fetch("hf://me/arm") == before
     with pytest.raises(MorphVlaError, match="hf://me/leg could not be fetched: the Hub cannot be"):
         hub.fetch("hf://me/leg")
+
+
+def test_a_copy_is_known_without_asking_anybody(hub_server, shared):
+    assert hub.cached("hf://me/arm") is None
+    before = hub.fetch("hf://me/arm")
+    asked = len(hub_server.asked)
+    assert hub.cached("hf://me/arm") == before
+    assert remote.kept("hf://me/arm") == before
+    assert hub.cached("hf://me/arm/nowhere") is None
+    hub._unfinished(hub.Address.parse("hf://me/arm"), before.name).touch()
+    assert hub.cached("hf://me/arm") is None
+    assert len(hub_server.asked) == asked
 
 
 def test_a_branch_that_moves_meanwhile_brings_only_what_was_checked(hub_server, shared, monkeypatch):

@@ -98,6 +98,24 @@ def test_a_gripper_that_was_learnt_as_its_dataset_counts_it_is_refused(tmp_path)
     meaning.check_grippers(now, so101, tmp_path)
 
 
+def test_tools_that_were_learnt_the_right_one_first_are_refused(tmp_path):
+    robot = robots.load("g1_dex1")
+    now = meaning.of_robot(robot, of_body(robot, "delta", "tool"), "tool")
+    meaning.check_order(now, "g1_dex1", tmp_path)
+    before = {key: value for key, value in now.items() if key != "order"}
+    meaning.check_order(before, "g1_dex1", tmp_path)  # left first all the same
+    turned = {**before, "tools": dict(reversed(before["tools"].items()))}
+    words = r"robot 'g1_dex1' was trained with its tools as .*; the left one is the first now \(data\.space: "
+    with pytest.raises(MorphVlaError, match=words):
+        meaning.check_order(turned, "g1_dex1", tmp_path)
+    with pytest.raises(MorphVlaError, match=words):
+        meaning.check_order({**before, "joints": before["joints"][::-1]}, "g1_dex1", tmp_path)
+    meaning.check_order({}, "g1_dex1", tmp_path)
+    about = {**turned, "actions": "delta"}
+    with pytest.raises(MorphVlaError, match="robot 'trained' was trained with its tools as"):
+        meaning.unseen({"trained": about}, "aloha", tmp_path)
+
+
 def test_nor_does_such_a_policy_drive_a_robot_that_it_has_not_seen(tmp_path):
     so101, panda = (
         {**meaning.of_robot(robot, of_body(robot, "delta", "tool"), "tool"), "actions": "delta"}
@@ -231,6 +249,17 @@ def test_who_goes_on_in_another_space_is_told(run, dataset, caplog, acts_in):
     assert not caplog.records
     begin_with.new_leaves(recipes.load("panda_demo", [*morphless, "data.space=joints"]), opened)
     assert f"trained with data.space: {acts_in}, the recipe has joints" in caplog.text
+
+
+@pytest.mark.slow
+def test_who_goes_on_with_other_actions_is_told(run, dataset, caplog, acts_in):
+    morphless = changes(dataset, f"weights={run.checkpoint}", f"data.space={acts_in}")
+    opened = weights.open_checkpoint(str(run.checkpoint))
+    begin_with.new_leaves(recipes.load("panda_demo", [*morphless, "data.actions=absolute"]), opened)
+    words = (
+        "robot 'panda' was trained on delta actions, the recipe learns absolute ones: what it knows of them"
+    )
+    assert words in caplog.text
 
 
 @pytest.mark.slow

@@ -45,6 +45,30 @@ def test_every_relative_passes_the_check_as_written(name: str, label: str, tmp_p
     assert len({item["digest"] for item in listed}) == len({item["name"] for item in listed}) == 3
 
 
+def test_a_wheel_stays_one(panda):
+    """It has no range of which a share could remain, and moves no tool."""
+    base = panda.urdf.joints[0].parent
+    wheel = replace(
+        panda.urdf.by_name[panda.names[0]],
+        name="wheel",
+        type="continuous",
+        parent=base,
+        child="tyre",
+        limit=None,
+    )
+    tyre = replace(panda.urdf.links[1], name="tyre", visuals=(), collisions=())
+    urdf = replace(panda.urdf, joints=(*panda.urdf.joints, wheel), links=(*panda.urdf.links, tyre))
+    side = replace(panda.side, joints=("wheel", *panda.names), rest=(0.0, *panda.rest.tolist()), names=())
+    rolling = robots.build(urdf, side, Path("rolling.urdf"))
+    (drawn,) = vary.draw(rolling, Changes(limits=((0.7, 0.9),)), 3)
+    assert drawn.robot.urdf.by_name["wheel"].type == "continuous"
+    first = drawn.robot.urdf.by_name[panda.names[0]].limit
+    assert first is not None
+    assert first.upper < panda.urdf.by_name[panda.names[0]].limit.upper
+    (shares,) = drawn.changes
+    assert len(shares.split()) == 1 + 7  # "limits", and the arm's joints
+
+
 def test_a_list_keeps_what_was_drawn_before(panda, tmp_path):
     drawn = [vary.draw(panda, EVERYTHING, seed, 2)[0] for seed in (3, 4)]
     for item in (*drawn, drawn[0]):

@@ -56,6 +56,13 @@ def test_a_negative_speed_is_none(write):
     assert str(found).endswith(said)
 
 
+def test_a_speed_of_0_is_none_and_a_note(write):
+    robot = robots.load(write(chain({"velocity": "0"}, {})))
+    assert [joint.velocity or None for joint in robot.joints] == [None, 1.0]
+    (found,) = [finding for finding in robot.findings if finding.code == "no-effort-or-velocity"]
+    assert str(found).endswith("joint 'j0': its velocity limit is 0; expected more than 0; none is known")
+
+
 def test_an_inertia_that_says_the_diagonal_alone_is_simulated(write):
     robot = robots.load(write(chain({}, {})))
     assert {link.inertial.inertia[1] for link in filled(robot).links if link.inertial} == {0.0}

@@ -45,6 +45,43 @@ def test_a_tool_moves_as_the_link_that_carries_it(name):
         np.testing.assert_allclose(between, np.broadcast_to(between[:1], between.shape), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["g1_dex1", "aloha"])
+def test_the_left_tool_is_the_first_in_whatever_order_grippers_are_named(name):
+    robot = robots.load(name)
+    named = robot.side.grippers.values()
+    space, other = (
+        tool_space(told(robot, replace(robot.side, gripper=order)))
+        for order in ((*named,), (*reversed([*named]),))
+    )
+    assert len(space.tools) == 2
+    assert space.names == other.names
+    places = space.seen(robot.to_dataset(robot.rest))[[1, 1 + len(TOOL)]]
+    assert places[0] > places[1] - 1e-6  # y: to the left, but for arms face to face
+    closing = [robot.names[column] for column in space.rest if robot.joints[column].is_gripper]
+    assert closing == [tool.name for tool in space.tools]
+    joints = near(robot, 5, 0.3)[:, None]
+    moved = space.seen(robot.to_dataset(joints))
+    back = other.joints(robot.to_dataset(joints[:, 0]), moved)
+    np.testing.assert_allclose(space.seen(back), moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["g1_dex1", "aloha"])
+def test_joints_in_another_order_change_no_value_of_a_tool(name):
+    robot = robots.load(name)
+    turned = robots.build(
+        robot.urdf,
+        replace(robot.side, joints=robot.names[::-1], rest=tuple(robot.rest[::-1].tolist()), names=()),
+        robot.urdf_path,
+    )
+    space, other = tool_space(robot), tool_space(turned)
+    native = near(robot, 5, 0.3)
+    of_tools = space.of_poses + 2
+    seen = other.seen(turned.to_dataset(native[:, ::-1]))
+    np.testing.assert_allclose(
+        space.seen(robot.to_dataset(native))[:, :of_tools], seen[:, :of_tools], atol=1e-5
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(trees(least=3), st.integers(0, 10**6))
 def test_of_a_random_arm_it_is_forward_kinematics(spec, seed):

@@ -90,3 +90,29 @@ def test_a_joint_that_turns_without_end_goes_the_short_way_whatever_turn_its_val
     np.testing.assert_allclose(sent[:, 0], np.minimum(3.13 + reach, 2 * np.pi - 2.0) - 2 * np.pi, atol=1e-5)
     fixed = dataclasses.replace(known, turn=np.full(8, np.inf))
     assert fixed.apply(chunk, state)[0][0, 0] > 2.5  # a joint with stops goes all the way back
+
+
+@pytest.mark.parametrize(("here", "asked"), [(500.0, 0.0), (0.0, 20.0), (0.0, 91.4), (-7.0, 7.0)])
+def test_a_wheel_that_counts_on_is_no_turn_nearer(here: float, asked: float):
+    """Wrapping explains one turn; a target many turns away is as far as it says."""
+    known = dataclasses.replace(
+        limits(0.5),
+        lower=np.full(8, -np.inf),
+        upper=np.full(8, np.inf),
+        turn=np.where(np.arange(8) == 0, 2 * np.pi, np.inf),
+    )
+    state = rest()
+    state[0] = here
+    chunk = np.tile(state, (5, 1))
+    chunk[:, 0] = asked
+    sent, limited = known.apply(chunk, state)
+    assert limited is not None
+    assert limited.jump == ("panda_joint1",)
+    reach = known.speed[0] * (0.5 + np.arange(5) / known.rate)
+    np.testing.assert_allclose(np.abs(sent[:, 0] - here), reach, rtol=1e-4)
+
+
+def test_joints_whose_speed_nobody_knows_are_named():
+    known = dataclasses.replace(limits(0.5), speed=np.where(np.arange(8) == 3, np.inf, limits(0.5).speed))
+    assert known.unbounded == ("panda_joint4",)
+    assert limits(0.5).unbounded == ()

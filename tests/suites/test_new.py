@@ -8,6 +8,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.robots.records import Joint, Limit, Link, Pose
 from morph_vla.robots.side import Attached, Side
 from morph_vla.suites import new, workspace
 from morph_vla.suites.suite import initial_states, load_tasks
@@ -137,6 +138,48 @@ def test_an_arm_that_cannot_is_told_why():
         MorphVlaError, match=r"^hand: 0 joints that turn carry its gripper; expected at least 4"
     ):
         new.plan(fixed)
+
+
+def lifted(panda: robots.Robot, velocity: float = 0.1) -> robots.Robot:
+    """The Panda on a lift that stands at 0.3 m, with the lift among its joints."""
+    column = Joint(
+        "lift", "prismatic", "floor", "panda_link0", Pose((0.0, 0.0, -0.3)), (0.0, 0.0, 1.0),
+        Limit(0.0, 0.6, 900.0, velocity, 1), None, None, None, None, None, 1,
+    )  # fmt: skip
+    floor = Link("floor", None, (), (), None, 1)
+    urdf = replace(panda.urdf, joints=(column, *panda.urdf.joints), links=(floor, *panda.urdf.links))
+    side = replace(panda.side, joints=("lift", *panda.names), rest=(0.3, *panda.rest.tolist()), names=())
+    return robots.build(urdf, side, Path("lifted.urdf"))
+
+
+def test_a_lift_stands_still_and_slows_nobody():
+    """It is no hinge: the plan is that of the arm where the lift has it."""
+    panda = robots.load("panda")
+    alone, plan = new.plan(panda), new.plan(lifted(panda))
+    assert plan.names == alone.names == panda.names[:7]
+    np.testing.assert_allclose(plan.field.rest, alone.field.rest, atol=1e-6)
+    assert plan.scale == pytest.approx(alone.scale)
+    assert new._expert(plan)["speed"] == pytest.approx(new._expert(alone)["speed"])
+    assert "lift" not in new._common(plan)["start"]
+    # It carries all of the arm: a servo of its own, in N/m.
+    servo = plan.servos.joints["lift"]
+    links = new.bodies.filled(plan.robot).links
+    masses = sum(link.inertial.mass for link in links if link.inertial and link.name != "floor")
+    assert servo.stiffness == pytest.approx(new.STIFFNESS**2 * masses, rel=0.01)
+
+
+def test_a_torso_is_told_that_the_table_is_too_low():
+    panda = robots.load("panda")
+    raised = replace(lifted(panda).side, rest=(0.6, *panda.rest.tolist()))
+    tall = robots.build(lifted(panda).urdf, raised, Path("tall.urdf"))
+    joints = tuple(
+        replace(joint, origin=Pose((0.0, 0.0, 0.3))) if joint.name == "lift" else joint
+        for joint in tall.urdf.joints
+    )
+    tall = robots.build(replace(tall.urdf, joints=joints), raised, Path("tall.urdf"))
+    words = r"a table at the height of its base is too low: its gripper points down from \d\.\d\d m up$"
+    with pytest.raises(MorphVlaError, match=words):
+        new.plan(tall)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from morph_vla.data import frames
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.recipes import recipe as config
 from morph_vla.recipes.recipe import PACE_KEYS
-from morph_vla.training import loop
+from morph_vla.training import folder, loop
 from morph_vla.training.source import Source
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's and FFmpeg's own
@@ -71,6 +71,56 @@ def test_a_run_goes_on_with_another_pace_and_says_the_same(tiny_recipe, tiny_run
     assert {"data.frames", "data.workers"} <= PACE_KEYS
     with pytest.raises(MorphVlaError, match=r"holds a run of another recipe \(differs in data\.by\)"):
         loop.train(paced(short, workers=3, by="row"), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_where_its_dataset_lies_now(tiny_recipe, tiny_run, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(tiny_recipe.data.dataset, here)
+    recipe, run = paced(tiny_recipe, dataset=str(here)), tmp_path / "run"
+    first = loop.train(recipe, run)
+    shutil.rmtree(first.checkpoint)
+    here.rename(there)
+    command = rf"`morph-vla train RECIPE --resume -o {run} data\.dataset=FOLDER`"
+    words = rf"^{here}: no such folder; where it lies now: {command}$"
+    with pytest.raises(MorphVlaError, match=words):
+        loop.train(recipe, run)
+    again = loop.train(paced(recipe, dataset=str(there)), run)
+    assert [line["loss"] for line in again.curve] == [line["loss"] for line in tiny_run.curve]
+    assert config.of_run(run).data.dataset == str(there)  # `--resume` alone finds it
+    other = shutil.copytree(there, tmp_path / "other")
+    shutil.rmtree(again.checkpoint)
+    table = next((other / "data").rglob("*.parquet"))
+    change(table)
+    with pytest.raises(MorphVlaError, match=r"was trained on other data .*its recordings"):
+        loop.train(paced(recipe, dataset=str(other)), run)
+    assert config.of_run(run).data.dataset == str(there)
+
+
+def change(path) -> None:
+    """The first action of a table is another."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    values = table["action"].to_pylist()
+    values[0] = [value + 0.01 for value in values[0]]
+    at = table.schema.get_field_index("action")
+    parquet.write_table(
+        table.set_column(at, "action", pa.array(values, table.schema.field("action").type)), path
+    )
+
+
+def test_the_dataset_of_a_list_that_differs_is_named(tmp_path):
+    entries = [{"dataset": "a", "weight": 1.0}, {"dataset": "b", "weight": 2.0}]
+    other = [entries[0], {"dataset": "b", "weight": 3.0}]
+    old, new = ({"data": {"datasets": given}} for given in (entries, other))
+    assert folder._changed(old, new) == ["data.datasets.1.weight"]
+    assert folder._changed(old, {"data": {"datasets": entries[:1]}}) == ["data.datasets"]
+    assert [
+        bool(folder.PLACE.fullmatch(key))
+        for key in ("data.dataset", "data.datasets.11.dataset", "data.datasets", "data.datasets.1.weight")
+    ] == [True, True, False, False]
 
 
 def test_a_frame_that_cannot_be_decoded_stops_training_with_its_place(tiny_recipe, tmp_path):

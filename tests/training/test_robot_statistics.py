@@ -193,7 +193,7 @@ def test_merged_datasets_are_compared_with_each_alone():
     assert not [remark for remark in measured.remarks if "set1 alone" in remark]
 
 
-def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
+def test_those_of_a_file_and_of_a_checkpoint(tmp_path, monkeypatch):
     first = of_robot("arm", JOINTS, [recorded()], HORIZON)
     kept = statistics.plain({"arm": (JOINTS, "absolute", first)}, 7)
     file, folder = tmp_path / "stats.json", tmp_path / "checkpoint"
@@ -204,8 +204,11 @@ def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
     for path in (file, folder):
         measured = of_robot("arm", JOINTS, [other], HORIZON, statistics=str(path))
         assert (measured.state, measured.action, measured.source) == (first.state, first.action, str(path))
-    compared = of_robot("arm", JOINTS, [other], HORIZON, before=str(folder))
-    assert len([remark for remark in compared.remarks if f"; {folder}: " in remark]) == 6
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(folder))
+    for before in (str(folder), "~/checkpoint", "pi05-base"):
+        compared = of_robot("arm", JOINTS, [other], HORIZON, before=before)
+        assert len([remark for remark in compared.remarks if f"; {before}: " in remark]) == 6
     for name, joints, kind, sentence in (
         ("hand", JOINTS, "absolute", r" has no robot 'hand' \(arm\)"),
         (

@@ -346,6 +346,24 @@ def test_a_robot_is_looked_at_through_every_camera_that_any_of_its_datasets_has(
     assert (second[camera], first[camera]) == ("another", name)
 
 
+def test_no_camera_is_asked_for_twice(mixed_recipe):
+    """Two entries of one robot that exchange a camera: the first one's slot is the camera's."""
+    part = read_parts(mixed_recipe)[0]
+    one = dataclasses.replace(part, asked=dataclasses.replace(part.asked, cameras={"base_0_rgb": "exterior"}))
+    turned = {"base_0_rgb": "wrist", "left_wrist_0_rgb": "exterior"}
+    other = dataclasses.replace(part, asked=dataclasses.replace(part.asked, cameras=turned))
+    stats = {part.asked.robot: datasets.robot_stats(mixed_recipe, part.asked.robot, [part])}
+    about = meaning.of_parts([one, other], stats, {part.asked.robot: None})
+    assert about[part.asked.robot]["cameras"] == {"base_0_rgb": "exterior"}
+
+
+@pytest.mark.parametrize("name", ["arm4", "arms/arm4.urdf", "/elsewhere/arm4.urdf"])
+def test_a_robot_is_known_by_its_name_however_the_recipe_spells_it(name):
+    assert meaning.called(["panda", "urdf_descriptors/arm4.urdf"], name) == "urdf_descriptors/arm4.urdf"
+    assert meaning.called(["panda", "arm4"], name) == "arm4"
+    assert meaning.called(["panda"], name) is None
+
+
 def test_held_out_rows_are_of_every_dataset():
     pairs = [(0, row) for row in range(300)] + [(1, row) for row in range(211)]
     rows = spread(pairs, 256)
