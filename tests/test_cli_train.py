@@ -139,6 +139,8 @@ def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe, tmp_p
     with pytest.raises(MorphVlaError, match="did you mean 'droid_panda'"):
         trials.check_suites(asked("droid_pandas"), ())
     trials.check_suites(asked("droid_panda:cube_in_bowl"), ())
+    by_file = dataclasses.replace(tiny_recipe.data, robot="arms/panda.urdf")
+    trials.check_suites(dataclasses.replace(asked("droid_panda:cube_in_bowl"), data=by_file), ())
     two = tmp_path / "two.yaml"
     text = (root / "eval" / "droid_panda.yaml").read_text()
     two.write_text(text.replace("  can_in_mug:\n", "  can_in_mug:\n    robot: so101\n"))

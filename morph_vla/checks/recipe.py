@@ -109,7 +109,7 @@ def _of_one_robot(recipe: Recipe, chosen: Sequence[tuple[Path, dict[int, bool]]]
     seen: dict[tuple[Path, int], None] = {}
     for root, episodes in chosen:
         if again := [episode for episode in episodes if (root, episode) in seen]:
-            found = f"{count(len(again), 'episode')} of {root} are read by two entries"
+            found = f"two entries read {count(len(again), 'episode')} of {root}"
             yield problem("read-twice", "data.datasets", found)
         seen.update(dict.fromkeys((root, episode) for episode in episodes))
 

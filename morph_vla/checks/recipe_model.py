@@ -14,6 +14,7 @@ from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.dropin import name_of
 from morph_vla.files.home import expanded
 from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
@@ -78,7 +79,7 @@ def memory(recipe: Recipe) -> Iterator[Finding]:
 
 def suites(recipe: Recipe) -> Iterator[Finding]:
     """Suites of `evaluation` that are not there, of another robot, or show another thing than was taught."""
-    trained = {source.robot for source in recipe.data.sources}
+    trained = {name_of("robots", source.robot) for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
         try:
             tasks = load_tasks(name)
@@ -86,7 +87,7 @@ def suites(recipe: Recipe) -> Iterator[Finding]:
             yield problem("suite", "evaluation.suites", str(error), subject=(name,))
             continue
         for task in tasks:
-            if task.robot not in trained:
+            if name_of("robots", task.robot) not in trained:
                 known = ", ".join(sorted(trained))
                 found = f"'{task.label}' is of robot '{task.robot}'; this recipe trains {known}"
                 yield problem("suite", "evaluation.suites", found, subject=(task.label,))

@@ -15,6 +15,7 @@ from morph_vla import robots
 from morph_vla.engines import hands
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
+from morph_vla.files.dropin import name_of
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
 from morph_vla.robots.standpoint import standpoint, told
@@ -76,7 +77,7 @@ def unshown(policy: Reads, label: str, shown: Mapping[str, int]) -> Iterator[Fin
 def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:
     """What of a suite the policy was not trained with, errors first; empty when the two fit."""
     differences: list[Difference] = []
-    if suite.robot == policy.robot_name:
+    if name_of("robots", suite.robot) == name_of("robots", policy.robot_name):
         trained, robot = policy.trained, robots.load(suite.robot)
         differences += [*_joints(trained, robot), *_statistics(trained, robot)]
         differences += [*_start(trained, robot, suite), *_urdf(trained, robot)]

@@ -23,7 +23,7 @@ from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin
 from morph_vla.serving import foreign_stats
 from morph_vla.serving.foreign import TOKENIZER
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, meaning
 from morph_vla.weights import lerobot_processors
 from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.convert import Beside, Format
@@ -76,9 +76,12 @@ def _alone(why: object) -> Carried:
 def _of_ours(opened: Checkpoint, to: Format, robot: str) -> Carried:
     about = checkpoint.about(opened.path)
     known: Mapping[str, Trained] = about["robots"]
-    if robot and robot not in known:
-        others = f"{nearest(robot, known)} ({', '.join(known)})"
-        raise MorphVlaError(f"{opened.path} has no robot '{robot}'{others}")
+    if robot:
+        called = meaning.called(known, robot)
+        if called is None:
+            others = f"{nearest(robot, known)} ({', '.join(known)})"
+            raise MorphVlaError(f"{opened.path} has no robot '{robot}'{others}")
+        robot = called
     chosen = {name: trained for name, trained in known.items() if robot in ("", name)}
     # Poses of tools are refused when they are converted.
     chosen = {name: trained for name, trained in chosen.items() if trained.get("space", "joints") == "joints"}

@@ -8,6 +8,7 @@ from typing import Any
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.evaluate import Progress, evaluate
 from morph_vla.evaluation.rollout import Settings
+from morph_vla.files.dropin import name_of
 from morph_vla.recipes.keys import Recipe
 from morph_vla.results.record import Record
 from morph_vla.serving import policy as policies
@@ -50,10 +51,10 @@ def train(
 
 def check_suites(recipe: Recipe, folders: Sequence[str | Path] = ()) -> None:
     """Raise MorphVlaError for an unknown suite, and for one of a robot that is not trained."""
-    trained = {source.robot for source in recipe.data.sources}
+    trained = {name_of("robots", source.robot) for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
         for robot in dict.fromkeys(task.robot for task in load_tasks(name, (), folders)):
-            if robot not in trained:
+            if name_of("robots", robot) not in trained:
                 raise MorphVlaError(
                     f"evaluation.suites: '{name}' is of robot '{robot}'; "
                     f"this recipe trains {', '.join(sorted(trained))}"

@@ -81,6 +81,8 @@ def test_robot_and_rate(policy, tiny_suite):
         "control rate: the suite runs at 30 Hz, the policy was trained at 15 Hz",
     ]
     assert doubts(policy, other) == []
+    policy.robot_name = "arms/panda.urdf"  # a recipe may name it by its file
+    assert mismatches(policy, tiny_suite) == []
 
 
 def test_joints_in_another_order(policy, tiny_suite):
