@@ -146,7 +146,8 @@ def _order(where: str, rows: Rows) -> Iterator[Finding]:
 
 def _finite(dataset: Layout, rows: Rows) -> Iterator[Finding]:
     for name, value in rows.values.items():
-        bad = np.argwhere(~np.isfinite(value))
+        with np.errstate(over="ignore"):  # training reads them so
+            bad = np.argwhere(~np.isfinite(value.astype(np.float32)))
         if len(bad):
             row, column = bad[0]
             names = dataset.names((name,))

@@ -25,6 +25,8 @@ from morph_vla.errors import MorphVlaError, nearest
 IMAGES = "observation.images."
 COLOURS = (1, 3, 4)  # grey, red green blue, and with alpha
 MAX_META = 1 << 30  # bytes of one file of lines in meta
+LONGEST = 1e9  # [s] of a video's time
+MOST_AXES, WIDEST = 8, 1_000_000  # of a feature's shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +278,9 @@ def all_rows(
 def width_of(feature: Mapping[str, Any]) -> int | None:
     """How many values info.json says a feature has; None when it does not."""
     shape = feature.get("shape")
-    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
+    if not isinstance(shape, list | tuple) or len(shape) > MOST_AXES:
+        return None
+    if not all(type(size) is int and 0 <= size <= WIDEST for size in shape):
         return None
     return math.prod(shape)
 
@@ -312,16 +316,17 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         index, *places = (_number(table, row, name) for name in needed)
         videos = {}
         for key in keys:
-            chunk, file, *times = (row.get(f"videos/{key}/{word}") for word in words)
+            chunk, file = (row.get(f"videos/{key}/{word}") for word in words[:2])
             if all(value is not None and value == value for value in (chunk, file)):  # NaN is none, too
                 chunk, file = (_number(table, row, f"videos/{key}/{word}") for word in words[:2])
                 path = _video_path(root, video, key, chunk_index=chunk, file_index=file)
-                begin, end = (_seconds(value) for value in times)
+                begin, end = (_seconds(table, row, f"videos/{key}/{word}") for word in words[2:])
                 videos[camera_of(key, info["features"])] = Video(path, begin, end)
         length, tasks = row.get("length"), row.get("tasks")
+        length = None if length is None or length != length else _number(table, row, "length")
         tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
         path = info_file.expand(root, data, dict(zip(("chunk_index", "file_index"), places, strict=True)))
-        yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
+        yield Entry(index, length, tasks, path, videos)
 
 
 def _number(table: Path, row: Mapping[str, Any], name: str) -> int:
@@ -335,9 +340,14 @@ def _number(table: Path, row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _seconds(value: Any) -> float | None:
-    """A time that a stranger's file says; None where it is none."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def _seconds(table: Path, row: Mapping[str, Any], name: str) -> float | None:
+    """A time in the table of episodes; None where it is none."""
+    value = row.get(name)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if abs(value) > LONGEST:
+        raise MorphVlaError(f"{table}: {name} of episode {row['episode_index']} is {value:g} s")
+    return float(value)
 
 
 def _tasks_v3(root: Path) -> dict[int, str]:
@@ -350,7 +360,20 @@ def _tasks_v3(root: Path) -> dict[int, str]:
     if column is None:
         raise MorphVlaError(f"{path}: no column 'task'")
     numbers = tables.whole(path, table, "task_index").tolist()
-    return dict(zip(numbers, map(str, table.column(column).to_pylist()), strict=True))
+    return _texts(path, zip(numbers, table.column(column).to_pylist(), strict=True))
+
+
+def _texts(path: Path, tasks: Iterable[tuple[int, Any]]) -> dict[int, str]:
+    """Number -> text. Raises MorphVlaError for two texts of one number, and for what is none."""
+    texts: dict[int, str] = {}
+    for number, text in tasks:
+        if not isinstance(text, str):
+            raise MorphVlaError(f"{path}: task {number} is {text!r:.60}; expected a text")
+        if texts.setdefault(number, text) != text:
+            raise MorphVlaError(
+                f"{path}: lists task {number} twice, as '{texts[number]:.60}' and '{text:.60}'"
+            )
+    return texts
 
 
 def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
@@ -393,9 +416,9 @@ def _existing(path: Path, others: Iterable[Path]) -> Path:
 
 
 def _tasks_v2(root: Path) -> dict[int, str]:
-    lines = lines_of(root / "meta" / "tasks.jsonl") or []
-    known = [line for line in lines if isinstance(line.get("task_index"), int)]
-    return {line["task_index"]: str(line.get("task", "")) for line in known}
+    path = root / "meta" / "tasks.jsonl"
+    known = [line for line in lines_of(path) or [] if type(line.get("task_index")) is int]
+    return _texts(path, ((line["task_index"], line.get("task")) for line in known))
 
 
 def lines_of(path: Path) -> list[dict[str, Any]] | None:

@@ -12,7 +12,7 @@ from morph_vla.wording import table
 
 LOG = logging.getLogger(__name__)
 MIN_SPAN = 1e-2  # a dimension whose q99 - q01 is smaller is widened: at 1e-6 a loss of 40,000 was reported
-
+LARGEST = 1e15  # of a robot's values and what they are normalised by: float32 reckons with no more
 POSE_SPAN = 0.2  # [m], or of a quaternion's value: see `of_environment`
 
 
@@ -106,4 +106,11 @@ def from_plain(kept: Mapping[str, Any]) -> Stats:
         raise ValueError(str(error)) from error
     if len({*map(len, values.values())}) != 1 or not np.isfinite([*values.values()]).all():
         raise ValueError("expected one finite number per dimension")
+    if (largest := np.abs([*values.values()]).max(initial=0.0)) > LARGEST:
+        raise ValueError(f"{largest:g} is no value of a robot's")
+    for index, (low, high, std) in enumerate(zip(values["q01"], values["q99"], values["std"], strict=True)):
+        if high < low:
+            raise ValueError(f"q99 of value {index}, {high:g}, is below its q01, {low:g}")
+        if std < 0:
+            raise ValueError(f"std of value {index} is {std:g}")
     return Stats(**values)

@@ -58,7 +58,10 @@ def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode:
     """
     arrow = require("pyarrow", "lerobot")
     file = open_file(path)
-    present = set(file.schema_arrow.names)
+    names = file.schema_arrow.names
+    if twice := [name for name in columns if names.count(name) > 1]:
+        raise MorphVlaError(f"{path}: has {names.count(twice[0])} columns '{twice[0]}'")
+    present = set(names)
     for name in needed:
         if name not in present:
             raise MorphVlaError(f"{path}: no column '{name}'{nearest(name, present)}")

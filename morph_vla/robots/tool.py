@@ -9,6 +9,7 @@ Forward kinematics is exact. Back is damped least squares from where the joints 
 all joint values that bring the tool there those near the present ones; a pose out of reach is approached.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,7 +33,7 @@ Of the two ways across it is the one nearer to the robot's left at rest (LEFT): 
 by half a turn is the same tool.
 """
 ROWS = 1 << 15  # whose poses are computed at once: each needs about 2 kB
-SAME_PLACE = 0.02  # [m] of tools that are nearer to each other none is the left one
+SAME_PLACE = 0.02  # [m] between tools, along an axis: where all are nearer, it tells none from another
 SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
@@ -154,7 +155,8 @@ def tool_space(robot: Robot) -> ToolSpace:
             owner[joint] = name
         columns = tuple(robot.names.index(joint) for joint in names)
         tools.append(Tool(name, _chain(robot, names, link, link_from_tool), columns))
-    tools.sort(key=lambda tool: left_first(*_place(robot, tool)))
+    order = left_first([_place(robot, tool) for tool in tools])
+    tools = [tools[index] for index in order]
     for tool in tools:
         if tool.chain.reach < SHORTEST:
             raise _refused(robot, f"between '{tool.chain.names[0]}' and the tool there is no length")
@@ -165,9 +167,18 @@ def tool_space(robot: Robot) -> ToolSpace:
     return ToolSpace(robot, tuple(tools), tuple(others))
 
 
-def left_first(x: float, y: float) -> tuple[int, int]:
-    """What tools at these places [m] of a robot at rest are sorted by."""
-    return -round(y / SAME_PLACE), round(x / SAME_PLACE)
+def left_first(places: Sequence[tuple[float, float]]) -> list[int]:
+    """The order of tools at these x and y [m] of a robot at rest: numbers of places, the left one's first.
+
+    Where they are all as far to the left, that further back is the first; else, or in one place, they stay.
+    """
+    numbers, sides = list(range(len(places))), [y for _, y in places]
+    depths = [x for x, _ in places]
+    if max(sides, default=0.0) - min(sides, default=0.0) >= SAME_PLACE:
+        return sorted(numbers, key=lambda index: -sides[index])
+    if max(depths, default=0.0) - min(depths, default=0.0) >= SAME_PLACE:
+        return sorted(numbers, key=lambda index: depths[index])
+    return numbers
 
 
 def _place(robot: Robot, tool: Tool) -> tuple[float, float]:

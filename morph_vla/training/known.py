@@ -63,6 +63,8 @@ def _check_units(known: Mapping[str, Any], name: str, joints: int) -> None:
     for key in ("affine", "limits"):
         if key in known and not _are_pairs(known[key], joints):
             raise ValueError(f"{name}: {key} are no two finite numbers of each of {joints} joints")
+    if not all(low <= high for low, high in known.get("limits", ())):
+        raise ValueError(f"{name}: limits have a lower one above its upper one")
     if not all(scale for scale, _ in known.get("affine", ())):
         raise ValueError(f"{name}: affine has a scale of 0, in which no value says where a joint is")
     units = known.get("units", [])

@@ -129,12 +129,13 @@ def check_order(known: Mapping[str, Any], name: str, where: Path) -> None:
 
     Until 2026-11-29 the order was that of the side file's grippers, and of their values that of its joints.
     """
-    if known.get("space", "joints") == "joints" or known.get("order") == LEFT_FIRST:
+    if known.get("space", "joints") == "joints":
         return
     tools = list(known.get("tools", ()))
     closing = [joint for joint in known["joints"] if joint in tools]
-    sorted_tools = sorted(tools, key=lambda tool: left_first(*(row[3] for row in known["tools"][tool][:2])))
-    if tools != sorted_tools or (closing and closing != tools):
+    places = [(frame[0][3], frame[1][3]) for frame in known.get("tools", {}).values()]
+    of_old = known.get("order") != LEFT_FIRST and closing and closing != tools
+    if of_old or left_first(places) != list(range(len(tools))):
         raise MorphVlaError(
             f"{where}: robot '{name}' was trained with its tools as {', '.join(tools)} and its grippers as "
             f"{', '.join(closing)}; the left one is the first now (data.space: {known['space']}): "

@@ -18,6 +18,10 @@ from morph_vla.robots.records import Pose
 from morph_vla.robots.side import Gripper, ToolFrame
 from morph_vla.robots.tool import TOOL, guessed, listed, poses_of, tool_space
 
+FIRST = {  # the left one; of arms face to face the one further back
+    "g1_dex1": ["left_dex1_finger_joint_1", "right_dex1_finger_joint_1"],
+    "aloha": ["left_left_finger", "right_left_finger"],
+}
 OURS = ("panda", "so101", "g1_dex1", "aloha")
 
 
@@ -56,6 +60,7 @@ def test_the_left_tool_is_the_first_in_whatever_order_grippers_are_named(name):
     assert len(space.tools) == 2
     assert space.names == other.names
     places = space.seen(robot.to_dataset(robot.rest))[[1, 1 + len(TOOL)]]
+    assert [tool.name for tool in space.tools] == FIRST[name]
     assert places[0] > places[1] - 1e-6  # y: to the left, but for arms face to face
     closing = [robot.names[column] for column in space.rest if robot.joints[column].is_gripper]
     assert closing == [tool.name for tool in space.tools]
@@ -63,6 +68,39 @@ def test_the_left_tool_is_the_first_in_whatever_order_grippers_are_named(name):
     moved = space.seen(robot.to_dataset(joints))
     back = other.joints(robot.to_dataset(joints[:, 0]), moved)
     np.testing.assert_allclose(space.seen(back), moved, atol=1e-3)
+
+
+def test_which_tool_is_the_left_one():
+    near_by = tool.SAME_PLACE
+    assert tool.left_first([(0.3, -0.2), (0.3, 0.2)]) == [1, 0]
+    assert tool.left_first([(0.3, 0.2), (0.1, -0.2), (0.0, 0.5)]) == [2, 0, 1]
+    assert tool.left_first([(0.3, 0.01), (-0.3, 0.011)]) == [1, 0]  # noise makes none the left one
+    assert tool.left_first([(0.3, 0.011), (-0.3, 0.01)]) == [1, 0]
+    assert tool.left_first([(0.3, 0.0), (-0.3, 1.01 * near_by)]) == [1, 0]
+    assert tool.left_first([(-0.3, 0.0), (0.3, 1.01 * near_by)]) == [1, 0]
+    assert tool.left_first([(0.3, 0.0), (0.3 - near_by / 2, near_by / 2)]) == [0, 1]
+    assert tool.left_first([]) == []
+
+
+def test_what_others_follow_seems_to_close_a_hand():
+    panda = robots.load("panda")
+    finger = panda.names[-1]
+    urdf = replace(
+        panda.urdf,
+        joints=tuple(
+            replace(
+                joint,
+                name={finger: "slide"}.get(joint.name, joint.name.replace("finger", "other")),
+                mimic=None if joint.mimic is None else replace(joint.mimic, joint="slide"),
+            )
+            for joint in panda.urdf.joints
+        ),
+    )
+    joints = (*panda.names[:-1], "slide")
+    robot = robots.build(urdf, Side(joints=joints), Path("arm.urdf"))
+    assert tool.unnamed(robot) == ("slide",)
+    alone = replace(urdf, joints=tuple(joint for joint in urdf.joints if joint.mimic is None))
+    assert tool.unnamed(robots.build(alone, Side(joints=joints), Path("arm.urdf"))) == ()
 
 
 @pytest.mark.parametrize("name", ["g1_dex1", "aloha"])

@@ -1,6 +1,8 @@
 """What goes out to a robot stays within its limits; what was within them is not touched."""
 
 import dataclasses
+from dataclasses import replace
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -110,6 +112,58 @@ def test_a_wheel_that_counts_on_is_no_turn_nearer(here: float, asked: float):
     assert limited.jump == ("panda_joint1",)
     reach = known.speed[0] * (0.5 + np.arange(5) / known.rate)
     np.testing.assert_allclose(np.abs(sent[:, 0] - here), reach, rtol=1e-4)
+
+
+def test_a_turn_is_one_in_the_datasets_unit():
+    """179 and -179 degrees are neighbours, and 358 degrees apart is no way."""
+    panda = robots.load("panda")
+    joints = tuple(
+        replace(
+            joint,
+            type="continuous",
+            limit=None if joint.limit is None else replace(joint.limit, lower=None, upper=None),
+        )
+        if joint.name == panda.names[6]
+        else joint
+        for joint in panda.urdf.joints
+    )
+    side = replace(panda.side, unit="degrees")
+    robot = robots.build(replace(panda.urdf, joints=joints), side, Path("panda.urdf"))
+    known = bounds.of(robot, [(joint.scale, joint.zero) for joint in robot.joints], 15.0)
+    assert known.jump_s == bounds.JUMP_S == 0.5
+    assert known.turn[6] == pytest.approx(360)
+    state = robot.to_dataset(robot.rest).astype(np.float32)
+    state[6] = 179
+    chunk = np.tile(state, (5, 1))
+    chunk[:, 6] = -179
+    sent, limited = known.apply(chunk, state)
+    assert sent is chunk
+    assert limited is None
+
+
+def test_wrapping_explains_one_turn_and_no_second():
+    """From 6.2 to -6.2 is 0.17 rad by two turns; a driver's values wrap by one."""
+    turn = np.where(np.arange(8) == 0, 2 * np.pi, np.inf)
+    free = dataclasses.replace(limits(0.1), lower=np.full(8, -np.inf), upper=np.full(8, np.inf), turn=turn)
+    state = rest()
+    state[0] = 6.2
+    chunk = np.tile(state, (5, 1))
+    chunk[:, 0] = -6.2
+    sent, limited = free.apply(chunk, state)
+    assert limited is not None
+    reach = free.speed[0] * (0.1 + np.arange(5) / free.rate)
+    np.testing.assert_allclose(sent[:, 0], 6.2 - 2 * np.pi - reach, atol=1e-5)
+
+
+def test_bounds_are_rounded_inwards():
+    upper = np.full(8, 0.1)
+    assert float(np.float32(0.1)) > 0.1
+    known = dataclasses.replace(
+        limits(9.0), lower=-upper, upper=upper, speed=np.full(8, np.inf), turn=np.full(8, np.inf)
+    )
+    for asked in (-7.0, 7.0):
+        sent, _ = known.apply(np.full((5, 8), asked, np.float32), np.zeros(8, np.float32))
+        assert (np.abs(sent.astype(np.float64)) <= 0.1).all()
 
 
 def test_joints_whose_speed_nobody_knows_are_named():

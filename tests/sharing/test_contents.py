@@ -280,6 +280,7 @@ STRANGE = {
     "action_stats are no statistics .*int too large": {"action_stats": {**STATS, "q01": [10**400, 0]}},
     "environment is no list of names": {"environment": 14},
     "affine are no two finite numbers of each of 2 joints": {"affine": "bogus"},
+    "limits have a lower one above its upper one": {"limits": [[1.0, -1.0], [0.0, 1.0]]},
     "affine are no two finite": {"affine": [[float("inf"), 0.0], [1.0, 0.0]]},
     "affine are": {"affine": [[True, 0.0], [1.0, 0.0]]},
     "affine has a scale of 0": {"affine": [[0.0, 0.0], [1.0, 0.0]]},
