@@ -1,5 +1,7 @@
 """Recipes: what is read, and every sentence about what is wrong."""
 
+import ast
+import dataclasses
 import json
 import re
 import textwrap
@@ -12,6 +14,7 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import Pi05Config
+from morph_vla.recipes import keys
 from morph_vla.recipes import recipe as config
 
 RECIPE = """\
@@ -379,3 +382,21 @@ def test_every_shipped_recipe_is_read_and_says_what_it_is_for():
         head = path.read_text(encoding="utf-8").split("\n\n")[0]
         for word in ("What for:", "After:", "Hardware:", "Expected:", f"morph-vla train {name}"):
             assert word in head, (name, word)
+
+
+def test_every_key_is_read_by_somebody():
+    """A key that nothing reads is accepted, and changes nothing."""
+    room = Path(keys.__file__).parents[1]
+    read = {
+        node.attr
+        for path in room.rglob("*.py")
+        if path != Path(keys.__file__)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    schemas = [
+        each for each in vars(keys).values() if isinstance(each, type) and dataclasses.is_dataclass(each)
+    ]
+    names = {field.name for schema in schemas for field in dataclasses.fields(schema)}
+    assert {"steps", "held_out", "peak_lr"} < names
+    assert not names - read
