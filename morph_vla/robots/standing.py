@@ -32,7 +32,7 @@ def stood(urdf: Urdf, side: Side, path: Path) -> Urdf:
         raise ConfigError.of(findings)
     values = dict(side.stands)
     for name, (leader, multiplier, offset) in follow(urdf).items():
-        if leader in side.stands:
+        if leader is not None and leader in side.stands:
             values[name] = multiplier * side.stands[leader] + offset
     joints = (fixed(joint, values[joint.name]) if joint.name in values else joint for joint in urdf.joints)
     return replace(urdf, joints=tuple(joints))

@@ -160,11 +160,13 @@ def test_a_lift_stands_still_and_slows_nobody():
     np.testing.assert_allclose(plan.field.rest, alone.field.rest, atol=1e-6)
     assert plan.scale == pytest.approx(alone.scale)
     assert new._expert(plan)["speed"] == pytest.approx(new._expert(alone)["speed"])
-    assert "lift" not in new._common(plan)["start"]
+    start = new._common(plan)["start"]
+    assert isinstance(start, dict)
+    assert "lift" not in start
     # It carries all of the arm: a servo of its own, in N/m.
     servo = plan.servos.joints["lift"]
     links = new.bodies.filled(plan.robot).links
-    masses = sum(link.inertial.mass for link in links if link.inertial and link.name != "floor")
+    masses = sum(link.inertial.mass or 0.0 for link in links if link.inertial and link.name != "floor")
     assert servo.stiffness == pytest.approx(new.STIFFNESS**2 * masses, rel=0.01)
 
 
