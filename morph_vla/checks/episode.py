@@ -202,6 +202,7 @@ def _read(robot: Robot, folder: Path, index: int, asked: Sequence[str]) -> value
 
 def _rows(played: Played, findings: Sequence[Finding]) -> tuple[JointRow, ...]:
     def row(j: int) -> JointRow:
+        """Of the robot's joint `j`."""
         joint = played.robot.joints[j]
         recorded, native = played.values[played.finite, j], played.native[played.finite, j]
         about = [REMARKS[f.code] for f in findings if joint.name in f.subject and f.code in REMARKS]

@@ -47,6 +47,7 @@ def scaled(urdf: Urdf, factors: Mapping[str, float]) -> Urdf:
     """
 
     def factor_at(link: str, point: Vector) -> float:
+        """Of the body that a point in the link's frame belongs to: behind the joint it is the parent's."""
         above = urdf.above.get(link)
         if above is not None:
             back = -transform(above.origin)[:3, :3].T @ np.array(above.origin.xyz)
@@ -55,10 +56,12 @@ def scaled(urdf: Urdf, factors: Mapping[str, float]) -> Urdf:
         return factors.get(link, 1.0)
 
     def longer(origin: Pose, factor: float) -> Pose:
+        """The same pose so many times as far away."""
         x, y, z = (factor * value for value in origin.xyz)
         return Pose((x, y, z), origin.rpy)
 
     def larger(link: str, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+        """Each shape in the size of its body."""
         result = []
         for shape in shapes:
             factor = factor_at(link, shape.origin.xyz)
@@ -68,6 +71,7 @@ def scaled(urdf: Urdf, factors: Mapping[str, float]) -> Urdf:
         return tuple(result)
 
     def heavier(link: str, inertial: Inertial | None) -> Inertial | None:
+        """Mass by the cube of the factor, moments by its fifth power: the density stays."""
         if inertial is None:
             return None
         factor = factor_at(link, inertial.origin.xyz)
@@ -76,11 +80,13 @@ def scaled(urdf: Urdf, factors: Mapping[str, float]) -> Urdf:
         return replace(inertial, mass=mass, origin=longer(inertial.origin, factor), inertia=moments)
 
     def link(old: Link) -> Link:
+        """The link in the size of its body."""
         shapes = larger(old.name, old.visuals), larger(old.name, old.collisions)
         inertial = heavier(old.name, old.inertial)
         return replace(old, inertial=inertial, visuals=shapes[0], collisions=shapes[1])
 
     def joint(old: Joint) -> Joint:
+        """The joint as far from its parent's as that body is large."""
         return replace(old, origin=longer(old.origin, factors.get(old.parent, 1.0)))
 
     return _changed(urdf, link, joint)
@@ -95,6 +101,7 @@ def narrowed(urdf: Urdf, shares: Mapping[str, float], rest: Mapping[str, float])
     """
 
     def joint(old: Joint) -> Joint:
+        """The joint with the share of its range that is asked for."""
         if old.name not in shares:
             return old
         (low, high), still = limits(old), rest.get(old.name, 0.0)
@@ -177,10 +184,12 @@ def mirrored(urdf: Urdf) -> Urdf:
     """
 
     def origin(old: Pose) -> Pose:
+        """M T M of a pose."""
         (x, y, z), (roll, pitch, yaw) = old.xyz, old.rpy
         return Pose((x, -y, z), (-roll, pitch, -yaw))
 
     def shape(old: Shape) -> Shape:
+        """The shape where its mirror image is."""
         geometry = old.geometry
         if geometry.kind == "mesh":  # the others look the same in this mirror
             x, y, z = geometry.size
@@ -188,6 +197,7 @@ def mirrored(urdf: Urdf) -> Urdf:
         return replace(old, geometry=geometry, origin=origin(old.origin))
 
     def inertial(old: Inertial | None) -> Inertial | None:
+        """M I M: products with y change their sign."""
         if old is None:
             return None
         xx, xy, xz, yy, yz, zz = old.inertia
@@ -195,10 +205,12 @@ def mirrored(urdf: Urdf) -> Urdf:
         return replace(old, origin=origin(old.origin), inertia=moments)
 
     def link(old: Link) -> Link:
+        """The link with all that is on it."""
         visuals, collisions = (tuple(map(shape, shapes)) for shapes in (old.visuals, old.collisions))
         return replace(old, inertial=inertial(old.inertial), visuals=visuals, collisions=collisions)
 
     def joint(old: Joint) -> Joint:
+        """The joint: a sliding axis is mirrored, a turning one turns the other way too."""
         axis = old.unit_axis if old.axis is None and old.type in DRIVEN else old.axis
         if axis is not None:
             x, y, z = axis

@@ -43,6 +43,7 @@ class _Judge:
         self.hints = 20  # comparing words is slow: a file of thousands of wrong names gets no more than these
 
     def findings(self) -> Iterator[Finding]:
+        """Everything there is to say of the file, part by part."""
         urdf = self.urdf
         if not urdf.links and not urdf.joints:
             yield from self._elements()

@@ -159,6 +159,7 @@ def of(
     go on from other answers, and as `keys.of`.
     """
     from morph_vla.pi05.realtime import FADING, OF_SPEED  # JAX: only where there is a checkpoint's policy
+    from morph_vla.training import meaning
 
     trained, robot = policy.trained, policy.robot
     if real_time and not policy.real_time:
@@ -166,11 +167,7 @@ def of(
             f"{policy.folder}: this policy does not go on from what is being executed (real-time chunking); "
             "serve it without --real-time"
         )
-    if list(trained["joints"]) != list(robot.names):
-        raise MorphVlaError(
-            f"{policy.folder}: trained on joints {', '.join(trained['joints'])}; "
-            f"robot '{robot.name}' now has {', '.join(robot.names)}"
-        )
+    meaning.check_joints(trained, robot, policy.folder)
     if unit != "robot":
         driven = presets.as_recorded(robot, unit, ())
         named = [joint.unit for joint in driven.joints]

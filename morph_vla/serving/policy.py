@@ -377,11 +377,7 @@ def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict
     robot = checkpoint.robot(folder, known, trained)
     meaning.check_grippers(trained, robot, folder)
     meaning.check_order(trained, robot.name, folder)
-    if list(trained["joints"]) != list(robot.names):
-        raise MorphVlaError(
-            f"{folder}: trained on joints {', '.join(trained['joints'])}; "
-            f"robot '{robot.name}' now has {', '.join(robot.names)}"
-        )
+    meaning.check_joints(trained, robot, folder)
     return robot, trained
 
 

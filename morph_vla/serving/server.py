@@ -91,6 +91,7 @@ class PolicyServer:
         """Serve until this process gets SIGINT or SIGTERM; see `run`."""
 
         async def serve() -> None:
+            """Until a signal cancels it."""
             task = asyncio.ensure_future(self.run(warm, listening, ready))
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -110,6 +111,7 @@ class PolicyServer:
         tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
 
         async def serve() -> None:
+            """Until the block ends, which cancels it."""
             task = asyncio.ensure_future(self.run(warm))
             tasks.append((asyncio.get_running_loop(), task))
             begun.set()
@@ -117,6 +119,7 @@ class PolicyServer:
                 await task
 
         def live() -> None:
+            """What the thread does; what ended it is kept."""
             try:
                 asyncio.run(serve())
             except BaseException as error:
@@ -215,6 +218,7 @@ class PolicyServer:
         futures = self._worker.submit(request.observations, connection)
 
         async def answered() -> list[Computed]:
+            """All answers, in the order of the observations."""
             return [await asyncio.wrap_future(future) for future in futures]
 
         answers, gone = asyncio.ensure_future(answered()), asyncio.ensure_future(connection.wait_closed())

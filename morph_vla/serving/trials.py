@@ -42,6 +42,7 @@ def train(
     check_suites(recipe, folders)
 
     def tried(checkpoint: Path) -> dict[str, float]:
+        """The rates of a checkpoint, by suite."""
         return try_out(recipe, checkpoint, Path(folder) / "evaluations", folders, on_record, progress)
 
     return loop.train(

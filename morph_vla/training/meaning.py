@@ -108,6 +108,15 @@ def called(known: Collection[str], name: str) -> str | None:
     return next((other for other in known if dropin.name_of("robots", other) == wanted), None)
 
 
+def check_joints(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
+    """Raise MorphVlaError where the robot's joints, or their order, are not those a policy was trained on."""
+    if list(known["joints"]) != list(robot.names):
+        raise MorphVlaError(
+            f"{where}: trained on joints {', '.join(known['joints'])}; "
+            f"robot '{robot.name}' now has {', '.join(robot.names)}"
+        )
+
+
 def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
     """Raise MorphVlaError where a policy in a space of tools learnt a gripper as its dataset counts it.
 
