@@ -1,11 +1,15 @@
 """`morph-vla suites new`."""
 
 import argparse
+import math
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_number
 from morph_vla.cli.render import render
+from morph_vla.errors import MorphVlaError
 from morph_vla.files.home import expanded
+
+HIGHEST = 10.0  # [m]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +21,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "-o --output", "the file to write (default eval/NAME.yaml)", "FILE", type=Path)
     add(parser, "--overwrite", "write the file again where it exists")
     add_number(parser, "--trials", 20, "states in which the expert tries each task; 0: none", least=0)
+    about = (
+        "the height of its top over the robot's root (default 0; where the arm does nothing there, another)"
+    )
+    add(parser, "--table", about, "METRES", type=_metres)
     add_number(parser, "--workers", None, "processes (default: one per core)", least=1)
+
+
+def _metres(text: str) -> float:
+    """A height; refused in words where it is none."""
+    try:
+        height = float(text)
+    except ValueError:
+        height = math.nan
+    if not abs(height) <= HIGHEST:
+        raise MorphVlaError(f"--table must be at most {HIGHEST:g} m above or below the root, not {text[:40]}")
+    return height
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -37,5 +56,6 @@ def run(arguments: argparse.Namespace) -> None:
         made = new_suite.make(
             arguments.name, robots.load(path, arguments.folders), arguments.task.split(","), arguments.output,
             trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,
+            table=arguments.table,
         )  # fmt: skip
     render({"suite": made.path, "kept": made.kept, "left_out": made.dropped}, arguments.json, text=made)

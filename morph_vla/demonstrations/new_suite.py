@@ -37,6 +37,9 @@ class Made:
         name = shlex.quote(stem if is_it else str(self.path))
         home = shlex.quote(f"runs/{stem}")
         area = f"{2 * field.depth:.2g} x {2 * field.width:.2g} m of a table"
+        top = float(field.origin[2])
+        if top:
+            area += f" whose top is {abs(top):.2f} m {'above' if top > 0 else 'below'} the robot's root"
         lines = [
             f"wrote {self.path}: {area}, objects {scale:.2g} times those of a Panda",
             *(f"  {done}" for done in self.kept),
@@ -56,11 +59,13 @@ def make(
     trials: int = TRIALS,
     workers: int | None = None,
     overwrite: bool = False,
+    table: float | None = None,
 ) -> Made:
     """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
 
     `path` is the file (default: in `./eval`). It is written once the tasks have been tried, in a folder
     beside it: whatever ends this sooner leaves no suite. With no `trials` every task is kept, untried.
+    `table` is how high its top is above the robot's root [m], as `new.plan` has it.
 
     Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
     a file that is not .yaml, and without `overwrite` where a file is there.
@@ -73,7 +78,7 @@ def make(
     check_name(path.stem, "suite")
     if path.exists() and not overwrite:
         raise MorphVlaError(f"{path} exists; give the suite another name, or write it again (--overwrite)")
-    plan = new.plan(robot)
+    plan = new.plan(robot, table)
     names = new.chosen(tasks, plan)
     checks = _tried(path, new.text(path.stem, plan, names), trials, workers) if trials else []
     good = {

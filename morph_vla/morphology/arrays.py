@@ -97,7 +97,11 @@ def _features(robot: Robot, descriptors: Descriptors, known: Sequence[str]) -> F
     """What FiLM reads of each of a robot's joints."""
     if descriptors == "robot":
         return np.tile(which(robot.name, known), (len(robot.joints), 1))
-    return screws.features(robot) if descriptors == "geometry" else robot.descriptors
+    if descriptors == "geometry":
+        return screws.features(robot)
+    if FEATURES.get(descriptors, NAMES) is not NAMES:
+        raise ValueError(f"nothing is read of a joint as '{descriptors}'; say in arrays._features what is")
+    return robot.descriptors
 
 
 def which(name: str, known: Sequence[str]) -> Float[np.ndarray, "r"]:

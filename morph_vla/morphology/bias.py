@@ -16,6 +16,7 @@ from morph_vla.morphology import controls
 from morph_vla.morphology.arrays import Body
 from morph_vla.morphology.config import SCALE, BiasInit, MorphologyConfig
 
+UNMASKED = ("none", "spd-soft", "adj-soft-v1.0", "adj-soft-v1.1", "adj-soft-v2.0")
 WEAK = -3.0  # theta where exp(theta) starts weak: a bias of -0.05
 
 
@@ -40,7 +41,7 @@ def hard_bias(kind: str, adjacency: Bool[Array, "b j j"], layers: int) -> Float[
 
 
 def masked(kind: str, layers: int) -> Bool[np.ndarray, "l"]:
-    """Which layers are masked: `full` all, `mix` layers 0, 2, 4, ..., every other bias none.
+    """Which layers are masked: `full` all, `mix` layers 0, 2, 4, ..., `none` and every soft bias none.
 
     Seven layers (x, masked):
 
@@ -50,6 +51,8 @@ def masked(kind: str, layers: int) -> Bool[np.ndarray, "l"]:
     """
     if kind == "mix":
         return np.arange(layers) % 2 == 0
+    if kind != "full" and kind not in UNMASKED:
+        raise ValueError(f"no layers are named for the bias '{kind}'; say in bias.masked which it masks")
     return np.full(layers, kind == "full")
 
 
@@ -85,7 +88,7 @@ def spd_init(init: BiasInit, layers: int, max_distance: int) -> Float[np.ndarray
         row = -SCALE * distance / max_distance
     else:
         row = np.where(distance > 1, -SCALE, 0.0)
-    which = masked({"hard": "full", "linear": "full"}.get(init, init), layers)
+    which = masked({"hard": "full", "linear": "full", "zero": "none"}.get(init, init), layers)
     return np.where(which[:, None], row, 0.0).astype(np.float32)
 
 

@@ -58,7 +58,8 @@ def on_datasets(recipe: Recipe, datasets: Sequence[Dataset], **changes: Any) -> 
     return dataclasses.replace(recipe, data=Data(datasets=tuple(datasets), **shared))
 
 
-OF_ALL = ("by", "held_out", "frames", "workers", "statistics", "degenerate", "space")
+_OF_ONE = {"datasets", *(field.name for field in dataclasses.fields(Dataset))}
+OF_ALL = tuple(field.name for field in dataclasses.fields(Data) if field.name not in _OF_ONE)
 """What a recipe's data say of all their datasets"""
 
 

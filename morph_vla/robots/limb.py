@@ -19,6 +19,7 @@ from morph_vla.robots.side import Attached, Follower, Gripper, Side
 GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNORECASE)
 """What the joint of a gripper is usually called."""
 FEWEST = 4  # joints of an arm that can put a tool where it is asked to
+LONGEST_FINGER = 5  # turning joints of a finger at most: a Shadow hand's thumb
 MOUNTS = ("tool0", "flange", "ee_link", "tool", "ee")
 """What a frame is usually called where a hand is screwed on, the best first."""
 
@@ -120,7 +121,8 @@ def find(urdf: Urdf) -> Arm:
 
     Walks from the root along the most turning joints. An arm ends where its hand begins: where sliding joints
     end a limb, at a name such as `finger`, and where a limb parts into fingers. Joints that slide before it,
-    such as a lift, stand still.
+    such as a lift, stand still. A trunk that parts into arms is none, though four or more joints turn in it:
+    they stand still too, where those of a shorter waist are the arm's.
 
     Raises MorphVlaError where fewer than four turning joints are in a row.
     """
@@ -130,6 +132,11 @@ def find(urdf: Urdf) -> Arm:
     body = max(roots, key=depths.__getitem__, default="")
     while body:
         below = _moving(urdf, body)
+        # What carries limbs of more joints than itself, and than a finger, is a trunk: no arm, however many.
+        most = max(LONGEST_FINGER, len(arm))
+        limbs = sum(depths[joint.child] + (joint.type != "prismatic") > most for joint in below)
+        if len(arm) >= FEWEST and limbs > 1:
+            arm = ()
         # Of a short arm only what carries nothing further, and is called so, is a hand.
         ends = bool(arm) and not any(_moving(urdf, joint.child) for joint in below)
         is_over = len(arm) >= FEWEST or (ends and all(GRIPPER.search(joint.name) for joint in below))

@@ -1,5 +1,6 @@
 """A suite for any arm: table, objects, cameras, servos and rest pose from the kinematics of its URDF."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from morph_vla.suites import workspace
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.suite import Actuator, Actuators
-from morph_vla.suites.templates import GROUPS, TEMPLATES, Template
+from morph_vla.suites.templates import DISTRACTING, GROUPS, TEMPLATES, Template
 
 SPINNING = 6  # joints of an arm that can also turn its tool about the approach
 PANDA = 0.86  # [m] length of the arm that the templates are for
@@ -33,6 +34,7 @@ SAFETY = 4.0  # times the weight that two fingers must hold at a friction of 1
 SMALLER = (1.0, 0.7, 0.5)  # factors to try where a short arm does not reach high enough
 LOW, HIGH = 0.01, 0.27  # [m] of the tool over the table at a scale of 1: grasping, carrying
 ROOM = 0.17  # [m] from a field's middle to its side that a scale of 1 needs
+TABLES = 3  # of other heights, the widest of which is taken
 SMALLEST = 0.15  # a cube of 6 mm
 BEGIN = BeginShares(
     rest=0.26, near=0.18, low=0.14, target=0.06, anywhere=0.06, miss=0.06, slip=0.04, carry=0.2
@@ -88,17 +90,21 @@ class Plan:
         return self.robot.control_rate or RATE
 
 
-def plan(robot: Robot) -> Plan:
-    """Where and how a robot's arm picks and places.
+def plan(robot: Robot, table: float | None = None) -> Plan:
+    """Where and how a robot's arm picks and places, over a table whose top is so high above its root [m].
 
-    Raises MorphVlaError with the one reason why it cannot.
+    Without a height the table stands at the root's; where the arm works over none there, as on a torso or a
+    ceiling, at the height that gives it most room. Raises MorphVlaError with the one reason why it cannot.
     """
     tool = tool_of(robot)
     names = _arm(robot, tool.link)
     turned = tool.link_from_frame @ np.diag([-1.0, -1.0, 1.0, 1.0])
     chains = tuple(reach.chain(robot, names, tool.link, frame) for frame in (tool.link_from_frame, turned))
     size, spin = STRAIGHT * chains[0].reach, len(names) >= SPINNING
-    field, scale = _field(chains, size, spin, min(tool.opening / PANDA_OPENING, size / PANDA), robot)
+    try:
+        field, scale = _field(chains, size, spin, min(tool.opening / PANDA_OPENING, size / PANDA), table)
+    except MorphVlaError as error:
+        raise MorphVlaError(f"{robot.name}: no place to work on a table: {error}") from error
     if scale < SMALLEST:
         raise MorphVlaError(
             f"{robot.name}: its gripper is too narrow: it opens by {1000 * tool.opening:.0f} mm, and the"
@@ -214,19 +220,34 @@ def _carrying(robot: Robot, link: str) -> list[ActionJoint]:
 
 
 def _field(
-    chains: tuple[reach.Chain, ...], size: float, spin: bool, scale: float, robot: Robot
+    chains: tuple[reach.Chain, ...], size: float, spin: bool, scale: float, table: float | None
 ) -> tuple[workspace.Field, float]:
-    """Where the arm works, and the factor of all lengths: smaller where it does not reach high enough."""
+    """Where the arm works, and the factor of all lengths: smaller where it does not reach high enough.
+
+    Raises MorphVlaError with what stands in the way, without the robot's name.
+    """
+    level = workspace.ROOT if table is None else workspace.below(chains[0], size, table)
     problem: MorphVlaError | None = None
-    for smaller in SMALLER:
+    tries = [(smaller, (LOW * smaller * scale, HIGH * smaller * scale)) for smaller in SMALLER]
+    for smaller, heights in tries:
         try:
-            heights = LOW * smaller * scale, HIGH * smaller * scale
-            field = workspace.find(chains, size, spin, heights)
+            field = workspace.find(chains, size, spin, heights, level)
         except MorphVlaError as error:
             problem = error
-            continue
-        return field, min(smaller * scale, field.width / ROOM)
-    raise MorphVlaError(f"{robot.name}: no place to work on a table: {problem}") from problem
+        else:
+            return field, min(smaller * scale, field.width / ROOM)
+    assert problem is not None
+    for smaller, heights in tries if table is None else ():
+        fields = []
+        for origin in workspace.raised(chains[0], size, heights):
+            with contextlib.suppress(MorphVlaError):
+                fields.append(workspace.find(chains, size, spin, heights, origin))
+            if len(fields) == TABLES:
+                break
+        if fields:
+            field = max(fields, key=workspace.width)
+            return field, min(smaller * scale, field.width / ROOM)
+    raise problem
 
 
 def _servos(
@@ -280,12 +301,24 @@ def _common(made: Plan) -> dict[str, object]:
         "seed": 20260,
         "start": _within({**start, tool.gripper: gripper}, robot),
         "start_noise": 0.02,
-        "table": {"center": (x, y), "size": (2.2 * made.size, 2.2 * made.size, 0.1 * made.size)},
+        "table": _table(made, x, y),
         "success": {"dwell_seconds": 0.5, "max_speed": 0.02, "min_opening": 0.6, "min_upright": 0.9},
         "cameras": _cameras(made, x, y),
         "actuators": made.servos,
         "expert": _expert(made),
     }
+
+
+def _table(made: Plan, x: float, y: float) -> dict[str, object]:
+    """Around an arm that stands on it; before one that does not, beginning where things may lie."""
+    size, field, height = made.size, made.field, float(made.field.origin[2])
+    if not height:
+        return {"center": (x, y), "size": (2.2 * size, 2.2 * size, 0.1 * size)}
+    near, far = (share + rim * size / field.depth for share, rim in ((-BEYOND, -0.05), (BEYOND, 0.3)))
+    sides = 0.9 * size / field.width
+    (left, right), (front, back) = field.ranges((near, far), (-sides, sides))
+    middle = ((left + right) / 2, (front + back) / 2)
+    return {"height": height, "center": middle, "size": (right - left, back - front, 0.1 * size)}
 
 
 def _within(start: dict[str, float], robot: Robot) -> dict[str, float]:
@@ -304,14 +337,15 @@ def _within(start: dict[str, float], robot: Robot) -> dict[str, float]:
 def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:
     """One that looks back at the middle of the field from beyond it, and one beside the gripper."""
     heading, size, tool = made.field.heading, made.size, made.tool
-    eye = (x + 0.6 * size * math.cos(heading), y + 0.6 * size * math.sin(heading), 0.72 * size)
+    top = float(made.field.origin[2])
+    eye = (x + 0.6 * size * math.cos(heading), y + 0.6 * size * math.sin(heading), top + 0.72 * size)
     scale = tool.opening / PANDA_OPENING
     beside, ahead = (
         (tool.palm_from_frame @ np.array([scale * side, 0.0, scale * further, 1.0]))[:3]
         for side, further in (BESIDE, AHEAD)
     )
     return {
-        "exterior": {"position": eye, "look_at": (x, y, 0.05 * size), "fovy": 45, **FRAME},
+        "exterior": {"position": eye, "look_at": (x, y, top + 0.05 * size), "fovy": 45, **FRAME},
         "wrist": {"link": tool.palm, "position": beside, "look_at": ahead, "fovy": 75, **FRAME},
     }
 
@@ -378,7 +412,7 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
 def _besides(template: Template, scale: float) -> dict[str, object]:
     """What `variation.distractors` may put on the table: things that other tasks move, of other shapes."""
     shapes = {template.object[1].shape, template.target[1].shape}
-    others = (TEMPLATES[name].object for name in GROUPS["pick_and_place"])
+    others = (TEMPLATES[name].object for name in DISTRACTING)
     return {name: _scaled(spec, scale, math.inf) for name, spec in others if spec.shape not in shapes}
 
 

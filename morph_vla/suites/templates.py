@@ -96,4 +96,6 @@ TEMPLATES = {
     ),
 }  # fmt: skip
 GROUPS = {"pick_and_place": ("cube_in_bowl", "can_in_mug", "banana_in_bin", "orange_on_plate")}
-"""Several tasks by one name."""
+"""Several tasks by one name. A name more here is a task more in every suite that is written by that name."""
+DISTRACTING = ("cube_in_bowl", "can_in_mug", "banana_in_bin", "orange_on_plate")
+"""Tasks whose objects lie beside those of the others where a suite is asked for distractors."""

@@ -403,7 +403,7 @@ def test_every_grid_that_is_shipped_makes_recipes_of_its_conditions(path):
     shipped = grids.load(path)
     made = {name: grids.condition_of(shipped, name) for name in shipped.conditions}
     assert len({str(each) for each in made.values()}) == len(made)  # no two are the same
-    assert shipped.primary
+    assert shipped.primary, "say which split is the primary one, without hypotheses too"
 
 
 def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):

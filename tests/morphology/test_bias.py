@@ -2,14 +2,14 @@
 
 import inspect
 import math
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from morph_vla.morphology import Body, MorphologyConfig, arrays, bias
+from morph_vla.morphology import Body, MorphologyConfig, arrays, bias, config
 
 LAYERS = 5
 
@@ -60,6 +60,18 @@ def test_the_layers_that_are_masked_are_those_drawn():
         np.testing.assert_array_equal(bias.masked(kind, 7), layers)
         np.testing.assert_array_equal(bias.masked(kind, 1), layers[:1])
     assert not bias.masked("spd-soft", 3).any()
+
+
+@pytest.mark.parametrize("kind", get_args(config.BiasKind))
+def test_of_every_bias_it_is_said_which_layers_it_masks(kind):
+    assert bias.masked(kind, 7).any() == (kind in ("full", "mix"))
+
+
+def test_a_bias_of_which_it_is_not_said_trains_nothing():
+    with pytest.raises(
+        ValueError, match=r"^no layers are named for the bias 'odd'; say in bias\.masked which"
+    ):
+        bias.masked("odd", 7)
 
 
 @pytest.mark.parametrize(("kind", "masked"), [("none", []), ("full", [0, 1, 2, 3, 4]), ("mix", [0, 2, 4])])

@@ -399,4 +399,13 @@ def test_every_key_is_read_by_somebody():
     ]
     names = {field.name for schema in schemas for field in dataclasses.fields(schema)}
     assert {"steps", "held_out", "peak_lr"} < names
-    assert not names - read
+    unread = names - read
+    assert not unread, unread
+
+
+def test_what_data_say_of_all_their_datasets_is_what_one_does_not_say():
+    """A key that is in neither would be dropped in every cell of a study."""
+    assert {"by", "held_out", "statistics", "space"} < set(config.OF_ALL)
+    of_one = {field.name for field in dataclasses.fields(keys.Dataset)}
+    of_data = {field.name for field in dataclasses.fields(keys.Data)}
+    assert of_data == {*of_one, *config.OF_ALL, "datasets"}

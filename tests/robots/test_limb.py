@@ -1,5 +1,6 @@
 """The arm of a robot: its joints, its hand, and the side file that follows from them."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -159,6 +160,35 @@ def test_a_hand_that_turns_is_replaced(prefix):
     arm = limb.find(urdf(more=LINK.format("f") + joint))
     assert (len(arm.joints), arm.hand) == (5, "other")
     assert isinstance(limb.propose(arm).gripper, Attached)
+
+
+def limbs(turning: int, parent: str, *names: str) -> str:
+    """Chains of so many turning joints each, side by side on one link."""
+    text = ""
+    for name in names:
+        ends = [parent, *(f"{name}{i}" for i in range(turning))]
+        for i, (above, below) in enumerate(itertools.pairwise(ends)):
+            text += LINK.format(below) + JOINT.format(
+                name=f"{name}{i}", type="revolute", parent=above, child=below,
+                xyz="0 0.1 0", axis="0 1 0" if i % 2 else "1 0 0", low=-2,
+            )  # fmt: skip
+    return text
+
+
+@pytest.mark.parametrize(("trunk", "first"), [(3, ("j0", "j1", "j2")), (5, ())])
+def test_a_trunk_with_two_arms_is_none(trunk: int, first: tuple[str, ...]):
+    """Of AgiBot's G2 five joints turn below both arms: they were taken for an arm, the arms for a hand."""
+    arm = limb.find(urdf(trunk, limbs(7, f"l{trunk}", "left", "right")))
+    assert arm.joints == (*first, *(f"left{i}" for i in range(7)))
+    assert arm.hand == "none"
+
+
+@pytest.mark.parametrize(("turning", "fingers"), [(5, 5), (7, 7)])
+def test_fingers_of_many_joints_are_no_arms(turning: int, fingers: int):
+    """A Shadow hand's thumb has 5, a finger of TIAGo's Hey5 has 7, some of which only bend along."""
+    arm = limb.find(urdf(turning, limbs(fingers, f"l{turning}", "index", "middle")))
+    assert arm.joints == tuple(f"j{i}" for i in range(turning))
+    assert arm.hand == "other"
 
 
 def test_too_few_joints_are_no_arm():

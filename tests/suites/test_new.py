@@ -50,7 +50,7 @@ def test_every_place_of_the_field_is_reached_from_the_rest_pose(panda):
         axis=1,
     )
     for height in (new.LOW, new.HIGH):
-        targets = workspace._targets(places, height * panda.scale, field.heading)
+        targets = workspace._targets(places, field.origin, height * panda.scale, field.heading)
         values, placed, pointing = chain.solve(targets, np.tile(field.rest, (17, 1)), panda.spins)
         assert placed.all()
         assert pointing.all()
@@ -61,7 +61,7 @@ def test_every_place_of_the_field_is_reached_from_the_rest_pose(panda):
 
 @pytest.mark.parametrize("heading", workspace.HEADINGS)
 def test_ranges_turn_with_the_heading(heading):
-    field = workspace.Field(heading, 0.5, 0.1, 0.2, np.zeros(1), flipped=False, margin=0.1)
+    field = workspace.Field(workspace.ROOT, heading, 0.5, 0.1, 0.2, np.zeros(1), flipped=False, margin=0.1)
     x, y = field.ranges((-1.0, 1.0), (-1.0, -0.5))
     corners = [np.array([ahead, aside]) for ahead in (0.4, 0.6) for aside in (-0.2, -0.1)]
     turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
@@ -170,18 +170,57 @@ def test_a_lift_stands_still_and_slows_nobody():
     assert servo.stiffness == pytest.approx(new.STIFFNESS**2 * masses, rel=0.01)
 
 
-def test_a_torso_is_told_that_the_table_is_too_low():
+def on_a_torso(aside: float = 0.0) -> robots.Robot:
+    """The Panda 1.2 m above its root, so many metres to the left of it."""
     panda = robots.load("panda")
-    raised = replace(lifted(panda).side, rest=(0.6, *panda.rest.tolist()))
-    tall = robots.build(lifted(panda).urdf, raised, Path("tall.urdf"))
+    on_a_lift = lifted(panda)
     joints = tuple(
-        replace(joint, origin=Pose((0.0, 0.0, 0.3))) if joint.name == "lift" else joint
-        for joint in tall.urdf.joints
+        replace(joint, origin=Pose((0.0, aside, 0.6))) if joint.name == "lift" else joint
+        for joint in on_a_lift.urdf.joints
     )
-    tall = robots.build(replace(tall.urdf, joints=joints), raised, Path("tall.urdf"))
-    words = r"a table at the height of its base is too low: its gripper points down from \d\.\d\d m up$"
+    side = replace(on_a_lift.side, rest=(0.6, *panda.rest.tolist()))
+    return robots.build(replace(on_a_lift.urdf, joints=joints), side, Path("tall.urdf"))
+
+
+@pytest.mark.slow
+def test_an_arm_on_a_torso_gets_a_table_before_it(panda):
+    plan = new.plan(on_a_torso(aside=0.31))
+    x, y, top = plan.field.origin
+    # A Panda's length is 0.87 m: its second joint is 0.33 m above where it stands.
+    assert (x, y) == pytest.approx((0.0, 0.31))
+    assert top == pytest.approx(1.2 + 0.333 - 0.4 * plan.size, abs=0.3)
+    assert plan.scale == pytest.approx(panda.scale)
+    common = new._common(plan)
+    table, cameras = common["table"], common["cameras"]
+    assert isinstance(table, dict)
+    assert isinstance(cameras, dict)
+    assert table["height"] == top
+    assert table["center"][0] - table["size"][0] / 2 > 0.1  # not through the torso
+    assert table["center"][1] == pytest.approx(0.31)
+    assert cameras["exterior"]["position"][2] > top + 0.5
+    # Whatever lies on it, lies on it.
+    for name, template in TEMPLATES.items():
+        placement = new._task(template, plan)["placement"]
+        assert isinstance(placement, dict)
+        for thing, pose in placement.items():
+            for axis, middle, size in zip("xy", table["center"], table["size"], strict=False):
+                assert middle - size / 2 < min(pose[axis]), (name, thing)
+                assert max(pose[axis]) < middle + size / 2, (name, thing)
+
+
+@pytest.mark.slow
+def test_a_table_may_be_asked_for_at_a_height():
+    robot = robots.load("panda")
+    plan = new.plan(robot, table=-0.15)
+    assert plan.field.origin == pytest.approx([0.0, 0.0, -0.15])
+    chain = new.reach.chain(robot, plan.names, plan.tool.link, plan.tool.link_from_frame)
+    pose, *_ = chain.forward(plan.field.rest[None])
+    assert pose[0, 2, 3] == pytest.approx(-0.15 + new.HIGH * plan.scale, abs=0.01)
+    words = (
+        r"^panda: no place to work on a table: it does not reach 0\.44 m over a table 2\.00 m above its base$"
+    )
     with pytest.raises(MorphVlaError, match=words):
-        new.plan(tall)
+        new.plan(robot, table=2.0)
 
 
 @pytest.mark.slow
