@@ -35,7 +35,8 @@ def _metres(text: str) -> float:
     except ValueError:
         height = math.nan
     if not abs(height) <= HIGHEST:
-        raise MorphVlaError(f"--table must be at most {HIGHEST:g} m above or below the root, not {text[:40]}")
+        most = f"at most {HIGHEST:g} above or below the root"
+        raise MorphVlaError(f"--table must be metres, {most}, not {text[:40]}")
     return height
 
 

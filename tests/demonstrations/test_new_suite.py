@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_a_suite_elsewhere_is_called_by_its_file_in_what_comes_next(folder: Path
 
 
 def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: Path, monkeypatch, capsys):
-    monkeypatch.setattr(new_suite.new, "plan", lambda robot: (_ for _ in ()).throw(MorphVlaError("no place")))
+    monkeypatch.setattr(
+        new_suite.new, "plan", lambda robot, table: (_ for _ in ()).throw(MorphVlaError("no place"))
+    )
     file = stranger(folder / "downloaded.urdf")
     command = ["suites", "new", "mine", "--robot", str(file)]
     assert cli.main(command) != 0
@@ -180,7 +183,7 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch,
         return Check(task.label, tuple(Outcome(i, won, 3.0) for i in range(trials)))
 
     monkeypatch.setattr(new_suite, "check", failing)
-    monkeypatch.setattr(new, "plan", lambda robot: plan)
+    monkeypatch.setattr(new, "plan", lambda robot, table: plan)
     panda, path = plan.robot, folder / "a.yaml"
     made = new_suite.make("a", panda, ("stack", "can_in_mug"), path, trials=3)
     assert [done.suite for done in made.kept] == ["a:stack"]
@@ -193,7 +196,7 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch,
 
 def test_a_suite_is_there_once_it_has_been_tried(folder: Path, monkeypatch, plan):
     panda, path = plan.robot, folder / "eval" / "a.yaml"
-    monkeypatch.setattr(new, "plan", lambda robot: plan)
+    monkeypatch.setattr(new, "plan", lambda robot, table: plan)
 
     def killed(task, trials, workers):
         assert (task.label, task.path.is_file(), path.exists()) == ("a", True, False)
@@ -221,3 +224,24 @@ def test_robots_of_a_folder_are_found_by_other_processes(folder: Path, monkeypat
     assert cli.main(["suites", "new", "far", "--folder", "mine"]) == 2
     (entry,) = os.environ["MORPH_VLA_PATH"].split(os.pathsep)
     assert Path(entry) == (folder / "mine").resolve()
+
+
+@pytest.mark.parametrize(
+    ("height", "words"),
+    [("high", "not high"), ("nan", "not nan"), ("11", "not 11"), ("-10.5", r"not -10\.5")],
+)
+def test_a_tables_height_is_a_number_that_makes_sense(folder: Path, capsys, height, words):
+    assert cli.main(["suites", "new", "panda", f"--table={height}"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(rf"--table must be metres, at most 10 above or below the root, {words}", said)
+
+
+def test_a_tables_height_reaches_the_plan_and_is_printed(folder: Path, monkeypatch, capsys, plan):
+    asked = []
+    origin = np.array([0.0, 0.0, 0.71])
+    raised = dataclasses.replace(plan, field=dataclasses.replace(plan.field, origin=origin))
+    monkeypatch.setattr(new, "plan", lambda robot, table: asked.append(table) or raised)
+    assert cli.main(["suites", "new", "panda", "--table", "0.71", "--trials", "0"]) == 0
+    assert asked == [0.71]
+    assert "m of a table whose top is 0.71 m above the robot's root, objects" in capsys.readouterr().out
+    assert "table: {height: 0.71" in (folder / "eval" / "panda.yaml").read_text()
