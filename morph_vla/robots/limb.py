@@ -108,6 +108,7 @@ class Arm:
         return self.poses[joint.child][:3, :3] @ np.array(joint.unit_axis)
 
     def _origin(self, joint: str) -> Float[np.ndarray, "3"]:
+        """Where a joint turns [m]."""
         return self.poses[self.urdf.by_name[joint].child][:3, 3]
 
     def in_link(self, link: str, direction: Float[np.ndarray, "3"]) -> Vector:

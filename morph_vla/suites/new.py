@@ -198,6 +198,7 @@ def tool_of(robot: Robot) -> Tool:
 
 
 def _joint(robot: Robot, name: str) -> ActionJoint:
+    """A robot's action joint of this name."""
     return robot.joints[robot.names.index(name)]
 
 
@@ -351,6 +352,7 @@ def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:
 
 
 def _expert(made: Plan) -> dict[str, object]:
+    """How the scripted expert moves the tool, as fast as the slowest joint of the arm lets it."""
     frame = made.tool.link_from_frame
     velocities = [_joint(made.robot, name).velocity for name in made.names]
     quick = min([1.0, *(velocity / FASTEST for velocity in velocities if velocity)])
@@ -370,6 +372,7 @@ def _expert(made: Plan) -> dict[str, object]:
 
 
 def _begin(shares: BeginShares) -> dict[str, object]:
+    """How often demonstrations begin in which way."""
     return {key: share for key, share in asdict(shares).items() if key != "shut"}
 
 
