@@ -36,17 +36,11 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         return
     try:
         source = remote.address_of(source)
-        remote.check_address(source)
-    except MorphVlaError as error:
-        yield problem("weights", "weights", str(error))
-        return
-    kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
-    if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
-        yield problem("weights-not-here", "weights", f"{source} is not on this machine")
-        return
-    try:
-        place = kept if source.startswith("gs://") else source
-        inspection = inspect(place, model, new=partial(new_leaves, recipe))
+        kept = remote.kept(source)
+        if kept is None and source.startswith(("hf://", "gs://")):
+            yield problem("weights-not-here", "weights", f"{source} is not on this machine")
+            return
+        inspection = inspect(kept or source, model, new=partial(new_leaves, recipe))
     except MorphVlaError as error:
         yield problem("weights", "weights", str(error))
         return

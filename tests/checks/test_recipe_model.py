@@ -1,11 +1,14 @@
 """Recipes held against their model: its room, the prompts, weights and tokenizer."""
 
 import dataclasses
+import re
 
+import pytest
 from recipe_checks import check_sentences, once, recipe_of
 
 from morph_vla.checks.recipe import check
 from morph_vla.checks.recipe_model import suites
+from morph_vla.files import remote
 from morph_vla.recipes.keys import Data, Dataset
 from morph_vla.training import memory
 
@@ -77,6 +80,17 @@ def test_weights_and_tokenizer_that_are_not_there(write, tmp_path, monkeypatch):
         lines,
         r"note: tokenizer: paligemma is not on this machine; training fetches it first; the length of .*",
     )
+
+
+@pytest.mark.parametrize("address", ["hf://me/nano", "gs://bucket/nano"])
+def test_weights_that_were_fetched_are_looked_at(write, tmp_path, monkeypatch, address):
+    """Those of the Hub were said not to be here whether they were or not."""
+    fetched = tmp_path / "fetched"
+    fetched.mkdir()
+    monkeypatch.setattr(remote, "kept", lambda source: fetched if source == address else None)
+    lines = check_sentences(write(), f"weights={address}", notes=True)
+    assert not [line for line in lines if "is not on this machine" in line]
+    assert once(lines, rf"error: weights: {re.escape(str(fetched))}\b.*")
 
 
 def test_addresses_that_cannot_be_are_errors(write):
