@@ -246,7 +246,7 @@ def _field(
             if len(fields) == TABLES:
                 break
         if fields:
-            field = max(fields, key=workspace.width)
+            field = max(fields, key=workspace.rank)
             return field, min(smaller * scale, field.width / ROOM)
     raise problem
 

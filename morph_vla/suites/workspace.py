@@ -86,16 +86,18 @@ def raised(chain: Chain, size: float, heights: tuple[float, float]) -> Iterator[
     shoulder = float(chain.forward(np.zeros((1, len(chain.names))))[1][0, 1, 2])
     for share in UNDER:
         origin = below(chain, size, shoulder - share * size)
-        for heading in HEADINGS:
-            ends = [_targets(place, origin, height, heading) for height in heights]
-            reached = []
-            for target in ends:
-                targets = np.repeat(target, SEEDS, 0)
-                _, placed, pointing = chain.solve(targets, _seeds(chain), spin=False, iterations=QUICK)
-                reached.append((placed & pointing).any())
-            if all(reached):
-                yield origin
-                break
+        if any(
+            all(_points_down(chain, _targets(place, origin, height, heading)) for height in heights)
+            for heading in HEADINGS
+        ):
+            yield origin
+
+
+def _points_down(chain: Chain, target: Float[np.ndarray, "1 4 4"]) -> bool:
+    """Whether inverse kinematics brings the tool to a pose from anywhere, however it is turned about its z."""
+    targets = np.repeat(target, SEEDS, 0)
+    _, placed, pointing = chain.solve(targets, _seeds(chain), spin=False, iterations=QUICK)
+    return bool((placed & pointing).any())
 
 
 def find(
@@ -120,11 +122,11 @@ def find(
             )
         ]
         if fields:
-            return max(fields, key=width)
+            return max(fields, key=rank)
     raise MorphVlaError(_why(chains[0], size, heights, origin, reasons))
 
 
-def width(field: Field) -> tuple[float, float]:
+def rank(field: Field) -> tuple[float, float]:
     """What fields are ordered by: how large they are [m^2], then how far from the joints' limits."""
     return round(field.width * field.depth, 6), field.margin
 
