@@ -94,7 +94,7 @@ def raised(chain: Chain, size: float, heights: tuple[float, float]) -> Iterator[
 
 
 def _points_down(chain: Chain, target: Float[np.ndarray, "1 4 4"]) -> bool:
-    """Whether inverse kinematics brings the tool to a pose from anywhere, however it is turned about its z."""
+    """Whether inverse kinematics brings the tool to a pose, from anywhere, turned about its z as it likes."""
     targets = np.repeat(target, SEEDS, 0)
     _, placed, pointing = chain.solve(targets, _seeds(chain), spin=False, iterations=QUICK)
     return bool((placed & pointing).any())
