@@ -29,6 +29,7 @@ from morph_vla.cli import build_parser
         ),
         ("recipes check x --training.stpes 3", "without dashes: training.steps=3"),
         ("eval x --seed 3", "no option --seed; a suite's values are written without dashes: seed=3"),
+        ("eval x --robot aloha", "no option --robot; the robot is the suite's: give a suite of aloha"),
         ("eval x --num-episodes 3", "no option --num-episodes; did you mean '--episodes'?"),
         ("record x --fps 3", "a suite's values are written without dashes, for example seed=7"),
         ("robots add x --folder y", "no option --folder; did you mean '--to'?"),

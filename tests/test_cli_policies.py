@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from policies import known_robot
 
+from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving.which_robot import which_robot
+from morph_vla.serving.which_robot import warn_of_joints, which_robot
 from morph_vla.training.checkpoint import about
 
 
@@ -68,3 +69,17 @@ def test_the_shipped_base_asks_for_a_robot(run):
         2,
         "error: pi05-nano was trained on 36 relatives of panda; name any robot by its URDF with --robot\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "warns"),
+    [("joints", "so101", True), ("joints", "panda", False), ("tool", "so101", False)],
+)
+def test_another_robot_by_mistake_is_said(caplog, space, name, warns):
+    """A policy of eight joint values moves six others without a word where it may move any robot."""
+    known = {"a": known_robot(statistics="robot")}
+    known["a"]["joints"] = [f"j{number}" for number in range(8)]
+    warn_of_joints(Path("runs/7"), known, robots.load(name), {"space": space})
+    words = "runs/7 was trained on a and never on 'so101', whose 6 joints it is to move one by one"
+    assert (words in caplog.text) == warns
+    assert bool(caplog.text) == warns

@@ -38,6 +38,8 @@ def first(words: Sequence[str], options: Mapping[str, Action]) -> tuple[str, str
 def sentence(option: str, value: str, options: Mapping[str, Action], noun: Noun | None) -> str:
     """What to write instead of an option that is none."""
     name = option.lstrip("-").replace("-", "_")
+    if (noun, name) == ("suite", "robot"):
+        return f"no option {option}; the robot is the suite's: give a suite of {value or 'that robot'}"
     keys = _keys(noun) if noun else ()
     for kind, meant in _meant(name, options, keys):
         if meant and kind == "option":

@@ -12,11 +12,15 @@ A server that accepts `inference_delay` (`morph-vla serve --real-time`) goes on 
 meanwhile; at any other, the robot switches to an answer when it arrives. NumPy, no JAX.
 """
 
+import contextlib
+import itertools
+import logging
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,6 +29,12 @@ from morph_vla.serving.client import LateAnswerError, ServerGoneError, accepted
 
 MEASURED = 10
 """The delay that is expected is the longest of so many answers."""
+
+
+LOG = logging.getLogger(__name__)
+_NUMBERS = itertools.count()
+_LAST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Of each client, which broker without a session asked last"""
 
 
 @runtime_checkable
@@ -52,9 +62,12 @@ class ActionBroker:
     def __init__(self, policy: Client, open_loop: int, *, session: str = "", delay: int = 0):
         """`session` tells robots on one connection apart; `delay` is expected until one was measured.
 
+        Where brokers without a session share a connection, the last answer may be another's: none goes on
+        from it, which is said once.
         An `open_loop` of more actions than a chunk has asks at the chunk's end, where the robot waits.
         Raises MorphVlaError for less than one action a chunk.
         """
+        self._number, self._is_warned = next(_NUMBERS), False
         if open_loop < 1:
             raise MorphVlaError(f"open_loop must be at least 1 action, not {open_loop}")
         self._policy, self._open_loop, self._session = policy, open_loop, session
@@ -104,6 +117,7 @@ class ActionBroker:
 
     def _question(self, obs: Mapping[str, Any], executed: int | None = None) -> dict[str, Any]:
         """An observation as a request: of which session, and where it is with its chunk."""
+        executed = executed if self._asked_last() else None
         request = {**obs, "env_id": self._session} if self._session else dict(obs)
         if self._real_time:
             request["inference_delay"] = max(self._delays, default=self._delay)
@@ -111,6 +125,22 @@ class ActionBroker:
         if self._is_reset and executed is None:
             request["reset"] = True
         return request
+
+    def _asked_last(self) -> bool:
+        """Whether the last answer to this session was this broker's; from now on it is."""
+        if self._session:
+            return True
+        last: int | None = None
+        with contextlib.suppress(TypeError):  # a client of which no weak reference can be had
+            last, _LAST[self._policy] = _LAST.get(self._policy), self._number
+        is_alone = last in (None, self._number)
+        if self._real_time and self._chunk is not None and not is_alone and not self._is_warned:
+            self._is_warned = True
+            LOG.warning(
+                "another robot asks through the same connection: give each broker a `session`; until then "
+                "their answers do not go on from the last one"
+            )
+        return is_alone
 
     def _ask(self, obs: Mapping[str, Any]) -> None:
         self._asked_at = self._step

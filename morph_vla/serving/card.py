@@ -170,8 +170,11 @@ def of(
     meaning.check_joints(trained, robot, policy.folder)
     if unit != "robot":
         driven = presets.as_recorded(robot, unit, ())
-        named = [joint.unit for joint in driven.joints]
-        trained = {**trained, "units": named, "affine": units.affine_of(driven)}
+        named, there = [joint.unit for joint in driven.joints], units.affine_of(driven)
+        if trained.get("state_stats") and trained.get("space", "joints") == "joints":
+            here = units.affine_in(trained, robot)
+            trained = {**trained, "state_stats": units.stats_in(trained["state_stats"], here, there)}
+        trained = {**trained, "units": named, "affine": there}
     affine = units.affine_in(trained, robot)
     limits = bounds.of(robot, affine, trained["control_rate"], jump_s)
     description = policy.describe()

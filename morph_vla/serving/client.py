@@ -161,9 +161,9 @@ class _Protocol:
         self._resets_said = self._resets_asked
         return answer
 
-    def _spoken(self, answer: Any) -> Any:
-        """An answer. Raises ServerError for a sentence, after which the connection lives on."""
-        if isinstance(answer, str):
+    def _spoken(self, answer: Any, obs: Mapping[str, Any]) -> Any:
+        """An answer. Raises ServerError for a sentence, but for a reset's; the connection lives on."""
+        if isinstance(answer, str) and not (obs.get("endpoint") == "reset" and answer == wire.RESET):
             raise ServerError(f"{self.address}: {visible(answer.strip(), 2000)}")
         return answer
 
@@ -241,7 +241,7 @@ class WebsocketClientPolicy(_Protocol):
                         raise self._late() from None
                     if is_last or _is_final(error):
                         raise self._refusal(error) from None
-        return self._spoken(answer)
+        return self._spoken(answer, obs)
 
     def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Answers to several observations in one frame, of a server whose metadata accepts `batch`."""
@@ -367,7 +367,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
             raise
         except TimeoutError:
             raise self._late() from None
-        return self._spoken(answer)
+        return self._spoken(answer, obs)
 
     async def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[Any]:
         """As `WebsocketClientPolicy.infer_batch`."""

@@ -45,7 +45,7 @@ from morph_vla.serving.history import History
 from morph_vla.serving.observed import Expected
 from morph_vla.serving.programs import prompts_of, shortened, sizes_up_to, tokens_of
 from morph_vla.serving.requests import PROMPT
-from morph_vla.serving.which_robot import which_robot
+from morph_vla.serving.which_robot import warn_of_joints, which_robot
 from morph_vla.training import checkpoint, meaning, restoring
 from morph_vla.weights.load import returned_at_once
 
@@ -372,7 +372,9 @@ def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict
     """The robot as the checkpoint has it, and what training knew of it; or one that it never saw."""
     known = meaning.called(about["robots"], name)
     if known is None:
-        return meaning.unseen(about["robots"], name, folder)
+        robot, told = meaning.unseen(about["robots"], name, folder)
+        warn_of_joints(folder, about["robots"], robot, told)
+        return robot, told
     trained = about["robots"][known]
     robot = checkpoint.robot(folder, known, trained)
     meaning.check_grippers(trained, robot, folder)

@@ -24,7 +24,6 @@ MAX_NAME = 200
 """Letters of a session's name and of a request's id"""
 MAX_SESSIONS = 4096
 """Of one connection; beyond, the one that was asked longest ago begins anew"""
-RESET = "reset successful"
 """RoboArena's answer to `endpoint: reset`"""
 PROMPT = "warm up"
 """With which a policy is compiled that knows no task"""
@@ -57,17 +56,19 @@ class Sessions:
         self.connection = uuid.uuid4().hex
         """What tells this connection's episodes from those of others that count alike"""
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        self._answers: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[Any, np.ndarray]] = OrderedDict()
 
     def going_on(self, request: Mapping[str, Any], horizon: int) -> Observation:
         """What a session that asks for real-time chunking adds to its observation.
 
         The client says `inference_delay`, and with `executed_steps` how much of the last answer it had
-        executed when it observed. Without that, after `reset`, and where the last answer is not known
-        (another connection), an answer stands for itself.
+        executed when it observed. Without that, after `reset`, in another `episode`, and where the last
+        answer is not known (another connection), an answer stands for itself.
         """
         delay, executed = (_steps(request, key) for key in REAL_TIME)
-        begins, last = _truth(request, "reset"), self._answers.get(_session(request))
+        begins, kept = _truth(request, "reset"), self._answers.get(_session(request))
+        said = _moment(request)
+        last = kept[1] if kept and (said is None or said[0] == kept[0]) else None
         if delay is None or begins:  # else it stays until it is replaced: this question may yet be refused
             self._answers.pop(_session(request), None)
         if delay is None:
@@ -79,7 +80,7 @@ class Sessions:
     def keep(self, name: str, observation: Observation, actions: np.ndarray) -> None:
         """Keep a session's answer, from which its next one goes on."""
         if "inference_delay" in observation:
-            self._answers[name] = actions
+            self._answers[name] = observation.get("episode"), actions
             self._answers.move_to_end(name)
             if len(self._answers) > MAX_SESSIONS:
                 self._answers.popitem(last=False)
@@ -289,7 +290,7 @@ def write(
     Raises MorphVlaError where the policy's answer is none.
     """
     if request.is_reset:
-        return RESET
+        return wire.RESET
     answers = [
         _answer(request, observation, answer, card, bounds, spent)
         for observation, answer in zip(request.observations, computed, strict=True)

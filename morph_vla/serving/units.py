@@ -56,6 +56,20 @@ def of(policy: BatchPolicy, here: Affine, there: Affine) -> BatchPolicy:
     return policy if np.array_equal(here, there) else InUnits(policy, here, there)
 
 
+def stats_in(kept: Mapping[str, Any], here: Affine, there: Affine) -> dict[str, Any]:
+    """Plain statistics of states (`data.stats`), one value a joint, in the units `there`."""
+    ratio = np.abs(np.asarray(there, np.float64)[:, 0] / np.asarray(here, np.float64)[:, 0])
+    told = dict(kept)
+    for key in ("mean", "q01", "q99"):
+        if key in kept:
+            told[key] = converted(np.asarray(kept[key], np.float64), here, there)
+    if {"q01", "q99"} <= told.keys():  # a joint may count the other way
+        told["q01"], told["q99"] = np.minimum(told["q01"], told["q99"]), np.maximum(told["q01"], told["q99"])
+    if "std" in kept:
+        told["std"] = np.asarray(kept["std"], np.float64) * ratio
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in told.items()}
+
+
 def converted(values: Float[np.ndarray, "*b j"], here: Affine, there: Affine) -> Float[np.ndarray, "*b j"]:
     """Values of J joints in the units `there`, in their own type."""
     (scale, zero), (other, origin) = np.asarray(here, np.float64).T, np.asarray(there, np.float64).T

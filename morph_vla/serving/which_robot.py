@@ -1,12 +1,15 @@
 """Which robot a checkpoint is to drive, and the sentence where nobody said."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin
+from morph_vla.robots import Robot
 
+LOG = logging.getLogger(__name__)
 FEW = 6
 """Robots that are named one by one"""
 
@@ -22,6 +25,19 @@ def which_robot(about: dict[str, Any], robot: str, source: str | Path) -> str:
         whose = "any robot by its URDF" if unseen else "one of them"
         raise MorphVlaError(f"{source} was trained on {_several(list(known))}; name {whose} with --robot")
     return robot or next(iter(known))
+
+
+def warn_of_joints(
+    source: Path, known: Mapping[str, Mapping[str, Any]], robot: Robot, told: Mapping[str, Any]
+) -> None:
+    """Say where a policy of joint values is to move an unseen robot of another number of joints."""
+    counts = {len(trained["joints"]) for trained in known.values()}
+    if told.get("space", "joints") == "joints" and len(robot.joints) not in counts:
+        LOG.warning(
+            "%s was trained on %s and never on '%s', whose %d joints it is to move one by one; another robot "
+            "may be meant",
+            source, _several([*known]) if len(known) > 1 else next(iter(known)), robot.name, len(robot.joints),
+        )  # fmt: skip
 
 
 def _several(names: Sequence[str]) -> str:

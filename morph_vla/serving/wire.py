@@ -25,6 +25,7 @@ ARRAY, SCALAR = b"__ndarray__", b"__npgeneric__"
 DTYPES = re.compile(r"[<>|=]?([biu][1248]|f[248])")
 """Truth values, integers and floating point numbers: `|b1`, `<u2`, `>f8`."""
 MAX_AXES = 8
+RESET = "reset successful"  # RoboArena's answer to `endpoint: reset`, as text
 
 # The first byte of a value -> how many bytes follow it, for values of a fixed size.
 _FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8} | dict(

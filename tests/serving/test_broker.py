@@ -125,6 +125,30 @@ def test_a_longer_open_loop_than_a_chunk_asks_at_its_end():
     assert broker.stalls == 2
 
 
+def test_brokers_that_share_a_connection_without_sessions_do_not_go_on(caplog):
+    """The last answer may be the other robot's: the server has one session for both."""
+    robot = Robot()
+    robot.go.release(4)
+    with ActionBroker(robot, open_loop=1) as one, ActionBroker(robot, open_loop=1) as other:
+        for step in range(2):
+            for broker in (one, other):
+                walk(robot, broker, range(step, step + 1))
+    assert [asked["at"] for asked in robot.asked] == [0, 0, 1, 1]
+    assert not [asked for asked in robot.asked if "executed_steps" in asked]
+    words = "another robot asks through the same connection: give each broker a `session`; until then"
+    assert words in caplog.text
+
+
+def test_a_broker_after_another_goes_on_from_its_own_answers(caplog):
+    robot = Robot()
+    for _ in range(2):
+        robot.go.release(2)
+        with ActionBroker(robot, open_loop=2) as broker:
+            walk(robot, broker, range(4))
+    assert [asked.get("executed_steps") for asked in robot.asked[:4]] == [None, 2, None, 2]
+    assert caplog.text == ""
+
+
 def test_a_reset_of_one_robot_is_no_other_ones():
     robot = Robot(accepts=(*cards.REAL_TIME, "reset"))
     robot.go.release(4)

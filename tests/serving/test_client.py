@@ -101,6 +101,13 @@ def test_reset_begins_another_episode():
     np.testing.assert_array_equal(again, first)
 
 
+def test_a_reset_that_is_asked_for_as_roboarena_does_is_answered():
+    with serving() as server, connect(server) as policy:
+        assert policy.infer({"endpoint": "reset", "session_id": "left"}) == "reset successful"
+        with pytest.raises(ServerError, match="lacks"):
+            policy.infer({"endpoint": "infer"})
+
+
 def test_a_reset_while_an_answer_is_under_way_is_not_forgotten():
     policy = Wave()
     with serving(policy) as server, connect(server) as asker:

@@ -99,6 +99,10 @@ def test_where_there_is_nothing_to_go_on_from_an_answer_stands_for_itself():
         assert ask(connection, {"endpoint": "reset"}) == "reset successful"
         assert guided(connection, **going_on) == 0
         assert guided(connection, inference_delay=1, executed_steps=50) == 0
+        # A client that counts its episodes itself says the next one by its number.
+        assert guided(connection, episode=3, step=0, inference_delay=1) == 0
+        assert guided(connection, episode=3, step=2, **going_on) == HORIZON - 2
+        assert guided(connection, episode=4, step=0, **going_on) == 0
 
 
 def test_rows_of_a_batch_have_sessions_of_their_own():

@@ -40,6 +40,18 @@ def test_states_are_converted_on_the_way_in_and_actions_on_the_way_out():
     assert answer["policy_timing"] == {}
 
 
+def test_statistics_go_with_the_unit_also_where_a_joint_counts_the_other_way():
+    here, there = [[1.0, 0.0], [1.0, 0.5]], [[180 / np.pi, 0.0], [-2.0, 0.0]]
+    kept = {"mean": [0.5, 1.0], "std": [0.1, 0.3], "q01": [-1.0, 0.0], "q99": [1.0, 2.0], "count": 7}
+    told = units.stats_in(kept, here, there)
+    np.testing.assert_allclose(told["mean"], [28.648, -3.0], rtol=1e-4)
+    np.testing.assert_allclose(told["std"], [5.7296, 0.6], rtol=1e-4)
+    np.testing.assert_allclose(told["q01"], [-57.2958, -5.0], rtol=1e-4)
+    np.testing.assert_allclose(told["q99"], [57.2958, -1.0], rtol=1e-4)
+    assert told["count"] == 7
+    assert units.stats_in(kept, here, here) == kept
+
+
 def test_a_policy_in_its_own_units_is_asked_itself():
     policy = Wave()
     assert units.of(policy, affine_of(PANDA), affine_of(PANDA)) is policy
