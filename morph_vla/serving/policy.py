@@ -372,9 +372,9 @@ def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict
     """The robot as the checkpoint has it, and what training knew of it; or one that it never saw."""
     known = meaning.called(about["robots"], name)
     if known is None:
-        robot, told = meaning.unseen(about["robots"], name, folder)
-        warn_of_joints(folder, about["robots"], robot, told)
-        return robot, told
+        robot, trained = meaning.unseen(about["robots"], name, folder)
+        warn_of_joints(folder, about["robots"], robot, trained)
+        return robot, trained
     trained = about["robots"][known]
     robot = checkpoint.robot(folder, known, trained)
     meaning.check_grippers(trained, robot, folder)

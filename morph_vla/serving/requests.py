@@ -67,8 +67,8 @@ class Sessions:
         """
         delay, executed = (_steps(request, key) for key in REAL_TIME)
         begins, kept = _truth(request, "reset"), self._answers.get(_session(request))
-        said = _moment(request)
-        last = kept[1] if kept and (said is None or said[0] == kept[0]) else None
+        moment = _moment(request)
+        last = kept[1] if kept and (moment is None or moment[0] == kept[0]) else None
         if delay is None or begins:  # else it stays until it is replaced: this question may yet be refused
             self._answers.pop(_session(request), None)
         if delay is None:

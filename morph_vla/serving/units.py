@@ -59,15 +59,18 @@ def of(policy: BatchPolicy, here: Affine, there: Affine) -> BatchPolicy:
 def stats_in(kept: Mapping[str, Any], here: Affine, there: Affine) -> dict[str, Any]:
     """Plain statistics of states (`data.stats`), one value a joint, in the units `there`."""
     ratio = np.abs(np.asarray(there, np.float64)[:, 0] / np.asarray(here, np.float64)[:, 0])
-    told = dict(kept)
+    stats = dict(kept)
     for key in ("mean", "q01", "q99"):
         if key in kept:
-            told[key] = converted(np.asarray(kept[key], np.float64), here, there)
-    if {"q01", "q99"} <= told.keys():  # a joint may count the other way
-        told["q01"], told["q99"] = np.minimum(told["q01"], told["q99"]), np.maximum(told["q01"], told["q99"])
+            stats[key] = converted(np.asarray(kept[key], np.float64), here, there)
+    if {"q01", "q99"} <= stats.keys():  # a joint may count the other way
+        stats["q01"], stats["q99"] = (
+            np.minimum(stats["q01"], stats["q99"]),
+            np.maximum(stats["q01"], stats["q99"]),
+        )
     if "std" in kept:
-        told["std"] = np.asarray(kept["std"], np.float64) * ratio
-    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in told.items()}
+        stats["std"] = np.asarray(kept["std"], np.float64) * ratio
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in stats.items()}
 
 
 def converted(values: Float[np.ndarray, "*b j"], here: Affine, there: Affine) -> Float[np.ndarray, "*b j"]:

@@ -28,15 +28,16 @@ def which_robot(about: dict[str, Any], robot: str, source: str | Path) -> str:
 
 
 def warn_of_joints(
-    source: Path, known: Mapping[str, Mapping[str, Any]], robot: Robot, told: Mapping[str, Any]
+    source: Path, known: Mapping[str, Mapping[str, Any]], robot: Robot, trained: Mapping[str, Any]
 ) -> None:
     """Say where a policy of joint values is to move an unseen robot of another number of joints."""
-    counts = {len(trained["joints"]) for trained in known.values()}
-    if told.get("space", "joints") == "joints" and len(robot.joints) not in counts:
+    counts = {len(each["joints"]) for each in known.values()}
+    if trained.get("space", "joints") == "joints" and len(robot.joints) not in counts:
+        names = _several([*known]) if len(known) > 1 else next(iter(known))
         LOG.warning(
             "%s was trained on %s and never on '%s', whose %d joints it is to move one by one; another robot "
             "may be meant",
-            source, _several([*known]) if len(known) > 1 else next(iter(known)), robot.name, len(robot.joints),
+            source, names, robot.name, len(robot.joints),
         )  # fmt: skip
 
 
