@@ -4,7 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -86,8 +86,9 @@ def raised(chain: Chain, size: float, heights: tuple[float, float]) -> Iterator[
     shoulder = float(chain.forward(np.zeros((1, len(chain.names))))[1][0, 1, 2])
     for share in UNDER:
         origin = below(chain, size, shoulder - share * size)
+        seen = _seen_from(origin, chain)
         if any(
-            all(_points_down(chain, _targets(place, origin, height, heading)) for height in heights)
+            all(_points_down(seen, _targets(place, height, heading)) for height in heights)
             for heading in HEADINGS
         ):
             yield origin
@@ -113,17 +114,23 @@ def find(
     `origin` what places and heights are counted from. Raises MorphVlaError with what stands in the way.
     """
     reasons: Counter[str] = Counter()
+    chains = tuple(_seen_from(origin, chain) for chain in chains)
     for heading in HEADINGS:
         fields = [
             field
-            for rest, flipped in _rests(chains, size, spin, origin, heights[1], heading, reasons)
-            for field in _fields(
-                chains[flipped], size, spin, origin, heights, heading, rest, flipped, reasons
-            )
+            for rest, flipped in _rests(chains, size, spin, heights[1], heading, reasons)
+            for field in _fields(chains[flipped], size, spin, heights, heading, rest, flipped, reasons)
         ]
         if fields:
-            return max(fields, key=rank)
-    raise MorphVlaError(_why(chains[0], size, heights, origin, reasons))
+            return replace(max(fields, key=rank), origin=origin)
+    raise MorphVlaError(_why(chains[0], size, heights, float(origin[2]), reasons))
+
+
+def _seen_from(origin: Float[np.ndarray, "3"], chain: Chain) -> Chain:
+    """The same arm in axes that begin at `origin`."""
+    first = chain.fixed[0].copy()
+    first[:3, 3] -= origin
+    return replace(chain, fixed=(first, *chain.fixed[1:]))
 
 
 def rank(field: Field) -> tuple[float, float]:
@@ -131,20 +138,13 @@ def rank(field: Field) -> tuple[float, float]:
     return round(field.width * field.depth, 6), field.margin
 
 
-def _why(
-    chain: Chain,
-    size: float,
-    heights: tuple[float, float],
-    origin: Float[np.ndarray, "3"],
-    reasons: Counter[str],
-) -> str:
+def _why(chain: Chain, size: float, heights: tuple[float, float], table: float, reasons: Counter[str]) -> str:
     """What most poses failed at; a place that is reached with the tool pointing elsewhere is no reason."""
     cause = reasons.most_common(1)[0][0] if reasons else "place"
     if cause == "place":
-        targets = np.repeat(_targets(np.array([[0.5 * size, 0.0]]), origin, heights[1], 0.0), SEEDS, 0)
+        targets = np.repeat(_targets(np.array([[0.5 * size, 0.0]]), heights[1], 0.0), SEEDS, 0)
         if chain.solve(targets, _seeds(chain), spin=False, weight=0.0)[1].any():
             cause = "direction"
-    table = float(origin[2])
     where = f"{abs(table):.2f} m {'above' if table > 0 else 'below'} its base" if table else LEVEL
     return WHY[cause].format(reach=0.5 * size, where=where)
 
@@ -159,7 +159,6 @@ def _rests(
     chains: tuple[Chain, ...],
     size: float,
     spin: bool,
-    origin: Float[np.ndarray, "3"],
     height: float,
     heading: float,
     reasons: Counter[str],
@@ -167,11 +166,10 @@ def _rests(
     """Poses with the tool over the middle of the table, the furthest from limits first."""
     poses = []
     for ahead in (0.55, 0.45, 0.65, 0.38):
-        target = _targets(np.array([[ahead * size, 0.0]]), origin, height, heading)
+        target = _targets(np.array([[ahead * size, 0.0]]), height, heading)
         for flipped, chain in enumerate(chains[: 2 if spin else 1]):
             targets = np.repeat(target, SEEDS, 0)
-            table = float(origin[2])
-            values, good, margins = _tried(chain, targets, _seeds(chain), size, spin, table, reasons)
+            values, good, margins = _tried(chain, targets, _seeds(chain), size, spin, reasons)
             # Away from limits, and not far round: in the middle of a turn rather than at the end of two.
             score = np.where(good, np.minimum(margins, 0.3) - 0.05 * np.abs(values).mean(axis=1), -np.inf)
             if good.any():
@@ -185,7 +183,6 @@ def _fields(
     chain: Chain,
     size: float,
     spin: bool,
-    origin: Float[np.ndarray, "3"],
     heights: tuple[float, float],
     heading: float,
     rest: Float[np.ndarray, "j"],
@@ -197,10 +194,8 @@ def _fields(
     shape = (len(RADII), len(SIDES))
     good, margins = np.ones(shape, bool), np.full(shape, np.inf)
     for height in heights:
-        targets = _targets(grid, origin, height, heading)
-        _, reached, margin = _tried(
-            chain, targets, np.tile(rest, (len(grid), 1)), size, spin, float(origin[2]), reasons
-        )
+        targets = _targets(grid, height, heading)
+        _, reached, margin = _tried(chain, targets, np.tile(rest, (len(grid), 1)), size, spin, reasons)
         good &= reached.reshape(shape)
         margins = np.minimum(margins, margin.reshape(shape))
     middle, step = len(SIDES) // 2, float(RADII[1] - RADII[0])
@@ -209,7 +204,7 @@ def _fields(
             part = np.s_[row - depth : row + depth + 1, middle - width : middle + width + 1]
             if good[part].all():
                 yield Field(
-                    origin,
+                    ROOT,
                     heading,
                     ahead=float(RADII[row]) * size,
                     depth=depth * step * size,
@@ -226,7 +221,6 @@ def _tried(
     start: Float[np.ndarray, "n j"],
     size: float,
     spin: bool,
-    table: float,
     reasons: Counter[str],
 ) -> tuple[Float[np.ndarray, "n j"], Bool[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """Joint values, which of them will do, and their margin; what is wrong with the others is counted."""
@@ -234,7 +228,7 @@ def _tried(
     margins = chain.margin(values)
     _, origins, _ = chain.forward(values)
     base = origins[:, 0, :2]
-    high = (origins[:, 2:, 2] > table + LEAST_HEIGHT * size).all(axis=1)
+    high = (origins[:, 2:, 2] > LEAST_HEIGHT * size).all(axis=1)
     apart = np.linalg.norm(origins[:, -2:, :2] - base[:, None], axis=2).min(axis=1) > CLEAR * size
     checks = {"place": placed, "direction": pointing, "limits": margins > MARGIN, "clear": high & apart}
     good = np.ones(len(values), bool)
@@ -244,14 +238,12 @@ def _tried(
     return values, good, margins
 
 
-def _targets(
-    places: Float[np.ndarray, "n 2"], origin: Float[np.ndarray, "3"], height: float, heading: float
-) -> Float[np.ndarray, "n 4 4"]:
+def _targets(places: Float[np.ndarray, "n 2"], height: float, heading: float) -> Float[np.ndarray, "n 4 4"]:
     """Poses of a tool that points down, as the expert asks for at a yaw of 0, at places ahead and aside."""
     cos, sin = math.cos(heading), math.sin(heading)
     turned = np.array([[cos, -sin, 0, 0], [sin, cos, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     poses = np.tile(turned @ np.diag([1.0, -1.0, -1.0, 1.0]), (len(places), 1, 1))
-    poses[:, 0, 3] = origin[0] + cos * places[:, 0] - sin * places[:, 1]
-    poses[:, 1, 3] = origin[1] + sin * places[:, 0] + cos * places[:, 1]
-    poses[:, 2, 3] = origin[2] + height
+    poses[:, 0, 3] = cos * places[:, 0] - sin * places[:, 1]
+    poses[:, 1, 3] = sin * places[:, 0] + cos * places[:, 1]
+    poses[:, 2, 3] = height
     return poses

@@ -50,7 +50,7 @@ def test_every_place_of_the_field_is_reached_from_the_rest_pose(panda):
         axis=1,
     )
     for height in (new.LOW, new.HIGH):
-        targets = workspace._targets(places, field.origin, height * panda.scale, field.heading)
+        targets = workspace._targets(places, height * panda.scale, field.heading)
         values, placed, pointing = chain.solve(targets, np.tile(field.rest, (17, 1)), panda.spins)
         assert placed.all()
         assert pointing.all()

@@ -40,7 +40,7 @@ class Posed(Chain):
 def tried(chain: Chain, count: int) -> tuple[list[bool], Counter[str]]:
     reasons: Counter[str] = Counter()
     start = np.zeros((count, 4))
-    _, good, _ = workspace._tried(chain, np.tile(np.eye(4), (count, 1, 1)), start, 1.0, True, 0.0, reasons)
+    _, good, _ = workspace._tried(chain, np.tile(np.eye(4), (count, 1, 1)), start, 1.0, True, reasons)
     return good.tolist(), reasons
 
 
@@ -59,9 +59,7 @@ def test_joints_stay_off_their_limits():
 @pytest.mark.parametrize(("missed", "fields"), [((), True), ((0.1,), False), ((0.3,), False)])
 def test_every_place_of_a_field_is_reached_at_both_heights(missed, fields):
     chain = Posed(GOOD, missed=missed)
-    found = list(
-        workspace._fields(chain, 1.0, True, workspace.ROOT, HEIGHTS, 0.0, np.zeros(4), False, Counter())
-    )
+    found = list(workspace._fields(chain, 1.0, True, HEIGHTS, 0.0, np.zeros(4), False, Counter()))
     assert bool(found) == fields
 
 
@@ -75,12 +73,14 @@ def test_a_table_is_counted_from_the_root_or_from_an_arm_beside_it():
     assert workspace.below(chain(0.17), 1.0, 0.7).tolist() == [0.17, 0.0, 0.7]
 
 
-def test_heights_of_links_are_counted_from_the_table():
-    reasons: Counter[str] = Counter()
-    targets, start = np.tile(np.eye(4), (1, 1, 1)), np.zeros((1, 4))
-    for table, good in ((0.18, True), (0.19, False)):  # the lowest joint behind the second is at 0.2
-        _, holds, _ = workspace._tried(Posed(GOOD), targets, start, 1.0, True, table, reasons)
-        assert holds.tolist() == [good]
+def test_an_arm_is_seen_from_where_its_table_is_counted():
+    fixed = np.eye(4)
+    fixed[:3, 3] = 0.2, 0.3, 1.1
+    chain = Chain(("a",), (fixed, np.eye(4)), np.eye(3)[2:], np.array([-1.0]), np.array([1.0]))
+    seen = workspace._seen_from(np.array([0.2, 0.0, 0.7]), chain)
+    _, origins, _ = seen.forward(np.zeros((1, 1)))
+    assert origins[0, 0] == pytest.approx([0.0, 0.3, 0.4])
+    assert chain.fixed[0][2, 3] == 1.1
 
 
 def test_ranges_of_a_field_lie_about_its_origin():
