@@ -1,6 +1,7 @@
 """A suite for each relative of a robot, tried with the scripted expert (`morph-vla robots vary --suites`)."""
 
 import concurrent.futures
+import functools
 import multiprocessing
 import os
 import tempfile
@@ -17,6 +18,7 @@ from morph_vla.files.writing import locked, write_bytes
 from morph_vla.relatives import trials, vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
+from morph_vla.suites import new
 from morph_vla.termination import ending_workers
 
 
@@ -92,6 +94,18 @@ def _settled(job: Job, name: str, known: dict[str, Trial]) -> tuple[Trial, ...]:
     return trials.settle(robot, job.changes, name, attempt)
 
 
+@functools.cache
+def _works_level(robot: str, folders: tuple[str, ...]) -> bool:
+    """Whether a robot's own table stands at the height of its root: its relatives then work over no other.
+
+    So tasks differ by body alone, and which draw is refused does not hang on where else a table might stand.
+    """
+    try:
+        return not new.plan(robots.load(robot, folders)).field.origin[2]
+    except MorphVlaError:  # no place at all: each relative may look for its own
+        return False
+
+
 def _tried(job: Job, relative: Relative) -> Trial:
     """Write a body and its suite; a body in whose suite the expert fails leaves no file behind."""
     name, successes, refused = relative.robot.name, (), ""
@@ -101,7 +115,7 @@ def _tried(job: Job, relative: Relative) -> Trial:
         with tempfile.TemporaryDirectory() as scratch:
             made = new_suite.make(
                 name, robots.load(name, [job.folder]), job.tasks, Path(scratch) / suite.name,
-                trials=job.states, workers=1,
+                trials=job.states, workers=1, level=_works_level(job.robot, job.folders),
             )  # fmt: skip
             text = made.path.read_bytes()
         successes = tuple(done.successes for done in made.kept)

@@ -60,12 +60,14 @@ def make(
     workers: int | None = None,
     overwrite: bool = False,
     table: float | None = None,
+    level: bool = False,
 ) -> Made:
     """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
 
     `path` is the file (default: in `./eval`). It is written once the tasks have been tried, in a folder
     beside it: whatever ends this sooner leaves no suite. With no `trials` every task is kept, untried.
-    `table` is how high its top is above the robot's root [m], as `new.plan` has it.
+    `table` is how high its top is above the robot's root [m], and `level` bids it stand at the root's height,
+    as `new.plan` has them.
 
     Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
     a file that is not .yaml, and without `overwrite` where a file is there.
@@ -78,7 +80,7 @@ def make(
     check_name(path.stem, "suite")
     if path.exists() and not overwrite:
         raise MorphVlaError(f"{path} exists; give the suite another name, or write it again (--overwrite)")
-    plan = new.plan(robot, table)
+    plan = new.plan(robot, table, level=level)
     names = new.chosen(tasks, plan)
     checks = _tried(path, new.text(path.stem, plan, names), trials, workers) if trials else []
     good = {

@@ -90,11 +90,12 @@ class Plan:
         return self.robot.control_rate or RATE
 
 
-def plan(robot: Robot, table: float | None = None) -> Plan:
+def plan(robot: Robot, table: float | None = None, *, level: bool = False) -> Plan:
     """Where and how a robot's arm picks and places, over a table whose top is so high above its root [m].
 
     Without a height the table stands at the root's; where the arm works over none there, as on a torso or a
-    ceiling, at the height that gives it most room. Raises MorphVlaError with the one reason why it cannot.
+    ceiling, at the height that gives it most room, unless it is to be `level` with the root's. Raises
+    MorphVlaError with the one reason why it cannot.
     """
     tool = tool_of(robot)
     names = _arm(robot, tool.link)
@@ -102,7 +103,9 @@ def plan(robot: Robot, table: float | None = None) -> Plan:
     chains = tuple(reach.chain(robot, names, tool.link, frame) for frame in (tool.link_from_frame, turned))
     size, spin = STRAIGHT * chains[0].reach, len(names) >= SPINNING
     try:
-        field, scale = _field(chains, size, spin, min(tool.opening / PANDA_OPENING, size / PANDA), table)
+        field, scale = _field(
+            chains, size, spin, min(tool.opening / PANDA_OPENING, size / PANDA), table, level
+        )
     except MorphVlaError as error:
         raise MorphVlaError(f"{robot.name}: no place to work on a table: {error}") from error
     if scale < SMALLEST:
@@ -221,24 +224,29 @@ def _carrying(robot: Robot, link: str) -> list[ActionJoint]:
 
 
 def _field(
-    chains: tuple[reach.Chain, ...], size: float, spin: bool, scale: float, table: float | None
+    chains: tuple[reach.Chain, ...],
+    size: float,
+    spin: bool,
+    scale: float,
+    table: float | None,
+    level: bool,
 ) -> tuple[workspace.Field, float]:
     """Where the arm works, and the factor of all lengths: smaller where it does not reach high enough.
 
     Raises MorphVlaError with what stands in the way, without the robot's name.
     """
-    level = workspace.ROOT if table is None else workspace.below(chains[0], size, table)
+    origin = workspace.ROOT if table is None else workspace.below(chains[0], size, table)
     problem: MorphVlaError | None = None
     tries = [(smaller, (LOW * smaller * scale, HIGH * smaller * scale)) for smaller in SMALLER]
     for smaller, heights in tries:
         try:
-            field = workspace.find(chains, size, spin, heights, level)
+            field = workspace.find(chains, size, spin, heights, origin)
         except MorphVlaError as error:
             problem = error
         else:
             return field, min(smaller * scale, field.width / ROOM)
     assert problem is not None
-    for smaller, heights in tries if table is None else ():
+    for smaller, heights in tries if table is None and not level else ():
         fields = []
         for origin in workspace.raised(chains[0], size, heights):
             with contextlib.suppress(MorphVlaError):

@@ -62,6 +62,17 @@ def test_what_this_machine_lacks_is_no_verdict_on_a_body(tmp_path: Path, monkeyp
     assert not [*tmp_path.glob("*.urdf")]
 
 
+def test_a_relative_of_an_arm_on_the_ground_works_at_its_base(tmp_path: Path):
+    """One that needs another table is drawn again, as when the grids of docs/evidence were run."""
+    bodies = pytest.importorskip("morph_vla.demonstrations.bodies")
+    job = bodies.Job("panda", (), vary.named_set("composition"), tmp_path, ("cube_in_bowl",), 1)
+    name = "panda_composition11_001"
+    ((high, level),) = bodies.settle(job, [name], 1, lambda _: None).values()
+    words = "no place to work on a table: it cannot point its gripper straight down"
+    assert high.refused == f"{name}: {words}"
+    assert (level.name, level.refused) == (f"{name}b", "")
+
+
 def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path):
     assert trials.read(tmp_path) == {}
     done = {trial.name: trial for trial in settled(1)[1]}
