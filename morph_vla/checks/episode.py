@@ -20,6 +20,7 @@ REMARKS = {
     "not-finite": "not finite",
     "names-in-another-order": "order",
     "names-nearer-to-others": "order",
+    "names-of-the-other-side": "side",
     "names-unlike": "name",
     "a-little-beyond": "beyond its limits",
     "leaves-limits": "leaves its limits",

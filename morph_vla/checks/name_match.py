@@ -98,6 +98,19 @@ def likeness(first: Sequence[str], second: Sequence[str]) -> float:
     return min(ratio, 0.98)
 
 
+def side(name: str) -> frozenset[str]:
+    """Left, right, or neither."""
+    return frozenset(_marks(words(name))[1])
+
+
+def other_sides(joints: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The places in which one name is of the left and the other of the right."""
+    sides = ([_marks(words(name))[1] for name in each] for each in (joints, names))
+    return [
+        place for place, pair in enumerate(zip(*sides, strict=False)) if set.isdisjoint(*pair) and all(pair)
+    ]
+
+
 def _spellings(names: Sequence[str], others: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The words of every name, and those without what all names carry, such as the robot's name.
 

@@ -146,9 +146,11 @@ def _names(
         moved = tuple(robot.names[j] for j in range(count) if match.columns[j] != j)
         pairs = _pairs(robot, names, list(enumerate(match.columns)))
         found = f"the names are in another order than the joints: {pairs}"
+        wrong = name_match.other_sides(robot.names, names)
+        converter = ", as those that openpi's ALOHA converter writes" if 2 * len(wrong) > count else ""
         consequence = (
             f"played by name; training goes by place: write joints: [{order}] into the side file, and its"
-            " other lists in that order"
+            f" other lists in that order; if only the names are wrong{converter}, write them as its names:"
         )
         yield remark("names-in-another-order", feature, moved, found, "", consequence)
     elif not match.known and match.named and not match.in_order:
@@ -156,6 +158,10 @@ def _names(
         moved = tuple(robot.names[j] for j, _ in off)
         found = f"names nearest to other joints than those in their place: {_pairs(robot, names, off)}"
         yield remark("names-nearer-to-others", feature, moved, found)
+    elif not match.known and match.named and (wrong := name_match.other_sides(robot.names, names)):
+        pairs = _pairs(robot, names, [(j, j) for j in wrong])
+        found = f"{len(wrong)} of {count} names are of the other side than the joint in their place: {pairs}"
+        yield remark("names-of-the-other-side", feature, tuple(robot.names[j] for j in wrong), found)
     elif not match.known and match.named:
         far = [(j, j) for j in range(count) if match.by_name[j] is None]
         unlike = tuple(robot.names[j] for j, _ in far)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
+from morph_vla.checks import name_match
 from morph_vla.checks.playback import Played, some
 from morph_vla.checks.playback_units import ROOM, ends, fits, units
 from morph_vla.checks.rules import remark
@@ -16,6 +17,7 @@ from morph_vla.findings import Finding
 from morph_vla.robots.robot import ActionJoint, Robot
 
 STILL = 1e-3
+FINGERS = 3  # of one side and more are one hand's; two may be two hands
 """A joint that uses less of its limits than this never moves."""
 GRIPPER_STILL = 0.02
 """A gripper that has moved by less of its way over four frames stands still."""
@@ -224,23 +226,36 @@ def _polarity(action: Played, state: Played) -> Iterator[Finding]:
 
     So in frames in which both stand still and the gripper has not come where it was sent, state minus action
     points to the open end. If it points the other way in most of them, open and closed are probably confused.
+    The fingers of one hand are judged together: one that only lags, or a thumb that turns, is no evidence.
     """
+    hands: dict[frozenset[str], list[Finding | None]] = {}
+    for joint, verdict in _fingers(action, state):
+        hands.setdefault(name_match.side(joint.name), []).append(verdict)
+    for verdicts in hands.values():
+        clear = [verdict for verdict in verdicts if verdict is not None]
+        agree = len({verdict.code for verdict in clear}) == 1 and 2 * len(clear) >= len(verdicts)
+        if agree or len(verdicts) < FINGERS:
+            yield from clear
+
+
+def _fingers(action: Played, state: Played) -> Iterator[tuple[ActionJoint, Finding | None]]:
+    """Every gripper's joint, with what its frames say of its ends, if anything."""
     both = action.finite & state.finite
     for j, joint in enumerate(action.robot.joints):
         if not joint.is_gripper:
             continue
         sent, real = openness(joint, action.native[both, j]), openness(joint, state.native[both, j])
         held = _both_still(sent, real) & (np.abs(real - sent) > GRIPPER_APART)
-        if held.sum() < GRIPPER_FRAMES:
-            continue
-        opened = float((real > sent)[held].mean())
+        opened = float((real > sent)[held].mean()) if held.sum() >= GRIPPER_FRAMES else 0.5
         about = f"'{joint.name}' stands still and off its target in {int(held.sum())} frames,"
         if opened < 0.2:
             found = f"{about} more closed than its target in {1 - opened:.0%} of them"
-            yield remark("gripper-inverted", "", (joint.name,), found)
+            yield joint, remark("gripper-inverted", "", (joint.name,), found)
         elif opened > 0.8:
             found = f"{about} more open than its target in {opened:.0%} of them"
-            yield remark("gripper-right", "", (joint.name,), found)
+            yield joint, remark("gripper-right", "", (joint.name,), found)
+        else:
+            yield joint, None
 
 
 def _both_still(sent: Float[np.ndarray, "n"], real: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:

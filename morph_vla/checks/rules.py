@@ -129,6 +129,12 @@ REMARKS: dict[str, tuple[Severity, str, str]] = {
     "values-left-over": ("warning", VARIES, "found by their names; training needs a value per joint"),
     "names-in-another-order": ("warning", _ORDER, VARIES),
     "names-nearer-to-others": ("warning", _ORDER, "played by place; check the order"),
+    "names-of-the-other-side": (
+        "warning",
+        "expected the side in their place",
+        "played by place: left and right are exchanged, or their names are; put the side file's joints in "
+        "the values' order, or, if only the names are wrong, write them as its names:",
+    ),
     "names-unlike": (
         "warning",
         "expected the joints' names",

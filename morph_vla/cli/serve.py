@@ -30,10 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.serving.settings import Settings
 
     add(parser, "checkpoint", "a checkpoint's folder, hf://OWNER/NAME, pi05-arms or pi05-nano", "CHECKPOINT")
-    about = "the robot it drives; of several that it was trained on, which"
-    add(parser, "--robot", about, "NAME", default="")
+    add(parser, "--robot", "the robot it drives; of several trained on, which", "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
+    add(parser, "--prompt", "of requests without one (default: each has its own)", "TEXT", default="")
     add_folders(parser)
     add_given(parser)
     add_poses_from(parser)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     policy = seeing(policy, arguments.poses_from, tasks)
     server = servers.of(
         policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time,
-        settings=settings,
+        prompt=arguments.prompt, settings=settings,
     )  # fmt: skip
 
     def listening() -> None:

@@ -52,7 +52,9 @@ def check_width(robot: Robot, space: Space, most: int) -> None:
     if count > most:
         has = f"{count} joints" if space == "joints" else f"{count} values in data.space: {space}"
         raise MorphVlaError(
-            f"robot '{robot.name}' has {has}, the model {most} action values; raise model.action_dim"
+            f"robot '{robot.name}' has {has}, the model {most} action values; raise model.action_dim, or, "
+            "since a trained model keeps its own, give it fewer joints to drive (`joints` in the side file: "
+            "one arm's)"
         )
 
 

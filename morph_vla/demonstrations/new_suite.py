@@ -45,8 +45,10 @@ class Made:
             *(f"  {done}" for done in self.kept),
             *(f"  left out: {done}" for done in self.dropped),
             f"\nnext: `morph-vla suites check {name}`, then `morph-vla record {name} -o runs/demos`",
-            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o {home}`",
         ]
+        if len(self.plan.robot.side.grippers) == 1:  # what that base drives
+            ready = f"morph-vla eval pi05-arms --suite {name} --noise 0 -o {home}"
+            lines.append(f"or without a demonstration: `{ready}`")
         return "\n".join(lines)
 
 

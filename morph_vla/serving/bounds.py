@@ -16,11 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from morph_vla.robots.robot import Robot
 
 JUMP_S = 0.5
+STRAY = 0.5  # of a joint's range beyond its limits, or beyond what was recorded: no robot stands there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,16 @@ class Bounds:
     turn: Float[np.ndarray, "j"]
     """A full turn of joints that turn without end, whose values may wrap; infinite of others"""
     jump_s: float = JUMP_S
+    recorded: Float[np.ndarray, "2 j"] | None = None
+    """The lowest and highest values that were trained on; where they are beyond the limits, the URDF errs"""
+
+    def strays(self, state: Float[np.ndarray, "j"]) -> Bool[np.ndarray, "j"]:
+        """Which joints are said to stand where none can, half a range beyond their limits and all data."""
+        room = STRAY * (self.upper - self.lower)
+        low, high = self.lower - room, self.upper + room
+        if self.recorded is not None:
+            low, high = np.minimum(low, self.recorded[0] - room), np.maximum(high, self.recorded[1] + room)
+        return np.isfinite(room) & ((state < low) | (state > high))
 
     def apply(
         self, actions: Float[np.ndarray, "h j"], state: Float[np.ndarray, "j"]

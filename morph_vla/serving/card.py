@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla._version import __version__
 from morph_vla.data import presets
@@ -109,7 +110,7 @@ class Card:
         }
         state = tuple(map(str, listing(self.keys.get("state")))) or ("state",)
         flags = (self.keys.get(name) is True for name in ("environment", "channels_first"))
-        return Keys(images, state, *flags)
+        return Keys(images, state, *flags, prompt=text(self.keys.get("prompt")) or "")
 
 
 @runtime_checkable
@@ -151,10 +152,12 @@ def of(
     jump_s: float = bounds.JUMP_S,
     unit: Unit = "robot",
     real_time: bool = False,
+    prompt: str = "",
 ) -> tuple[Card, Bounds]:
     """The card of a checkpoint's policy, and the bounds of what it may command.
 
-    `unit` is the clients', where it is not the one that the policy was trained in (`units.of` converts).
+    `unit` is the clients', where it is not the one that the policy was trained in (`units.of` converts);
+    `prompt` is that of requests without one.
     Raises MorphVlaError where the robot has changed since training, for `real_time` of a policy that does not
     go on from other answers, and as `keys.of`.
     """
@@ -176,7 +179,9 @@ def of(
             trained = {**trained, "state_stats": units.stats_in(trained["state_stats"], here, there)}
         trained = {**trained, "units": named, "affine": there}
     affine = units.affine_in(trained, robot)
-    limits = bounds.of(robot, affine, trained["control_rate"], jump_s)
+    limits = dataclasses.replace(
+        bounds.of(robot, affine, trained["control_rate"], jump_s), recorded=_recorded(trained, len(affine))
+    )
     description = policy.describe()
     known = {name: description[name] for name in ("name", "step", "sha256", "sampler", "batch")}
     card = Card(
@@ -196,7 +201,7 @@ def of(
         fading=FADING if real_time else 0,
         looks_back=policy.looks_back,
         preset=preset,
-        keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")))),
+        keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")), prompt)),
         cameras=policy.cameras,
         image_size=policy.image_size,
         accepts=ACCEPTS + REAL_TIME if real_time else ACCEPTS,
@@ -204,6 +209,14 @@ def of(
         versions=versions(),
     )
     return card, limits
+
+
+def _recorded(trained: Mapping[str, Any], joints: int) -> Float[np.ndarray, "2 j"] | None:
+    """The values between which states were recorded, one a joint; None where a state is no joint values."""
+    if trained.get("space", "joints") != "joints" or not (stats := trained.get("state_stats")):
+        return None
+    ends = np.array([stats["q01"], stats["q99"]], np.float64)
+    return ends if ends.shape == (2, joints) else None
 
 
 def read(metadata: Mapping[str, object]) -> Card | None:

@@ -42,6 +42,7 @@ TOKENIZER = "paligemma"
 HORIZONS = {"droid": 16, keys.ROBOARENA: 16, "libero": 10, "aloha": 50}
 """Actions in a chunk of openpi's own pi0.5 policies, by preset; of DROID those of its policies of positions
 (`pi05_full_droid_finetune`): velocities have 15, and a recipe (`openpi_droid`)."""
+SLACK = 0.02  # of a joint's range: how far beyond its limits it may be recorded
 MARKS = ("model.safetensors", "model.safetensors.index.json", "_METADATA", "params/_METADATA")
 OURS = ("about", "policy.json")
 
@@ -107,6 +108,8 @@ def read(folder: Path, robot: str, given: Given, tokenizer_name: str = "") -> Lo
     tokenizer.check_vocab(tokenizer.load(chosen), config.vocab)
     driven = presets.as_recorded(robots.load(asked.robot), asked.unit, asked.gripper)
     trained = _trained(folder, driven, asked, processor, given)
+    if opened.format == "openpi" and given.preset == "aloha":
+        _warn_of_pi_space(folder, driven, trained)
     params, _ = weights.load(folder, config, dtype=config.dtype, by_layer=True)
     about = {"step": None, "robots": {asked.robot: trained}, "format": opened.format}
     sha256, leaves = checkpoint.Digest(about), flat(params)
@@ -293,6 +296,36 @@ def _trained(
         "relative": relative.tolist(),
         "cameras": dict(asked.cameras),
     }
+
+
+def _warn_of_pi_space(folder: Path, robot: Robot, trained: Mapping[str, Any]) -> None:
+    """Say that openpi's ALOHA policies may live in another space (`adapt_to_pi` of its `aloha_policy.py`).
+
+    There shoulders and elbows count the other way, and grippers are angles. Raises MorphVlaError where the
+    statistics of states say that they do: a joint leaves its limits, and mirrored it would not.
+    """
+    why = "openpi's configs for ALOHA mirror shoulders and elbows and make angles of grippers (adapt_to_pi)"
+    low, high = (np.asarray(trained["state_stats"][key], np.float64) for key in ("q01", "q99"))
+    ends = np.stack(robot.stops)
+    native = np.sort(robot.to_native(np.stack([low, high])), axis=0)
+    room = SLACK * (ends[1] - ends[0])
+
+    def fits(values: np.ndarray) -> np.ndarray:
+        return (values[0] >= ends[0] - room) & (values[1] <= ends[1] + room)
+
+    arms = np.array([not joint.is_gripper for joint in robot.joints])
+    if mirrored := np.flatnonzero(arms & ~fits(native) & fits(-native[::-1])).tolist():
+        index = mirrored[0]
+        raise MorphVlaError(
+            f"{folder}: {why}, and so it is here: '{robot.names[index]}' goes from {native[0, index]:.2f} to "
+            f"{native[1, index]:.2f}, and its limits are {ends[0, index]:.2f} and {ends[1, index]:.2f}; "
+            "serve it with openpi, or train with adapt_to_pi=False"
+        )
+    LOG.warning(
+        "%s: %s unless told adapt_to_pi=False; answers are taken for joint values as recorded, and those of "
+        "such a checkpoint would drive the arms wrongly: serve it with openpi",
+        folder, why,
+    )  # fmt: skip
 
 
 def _learnt(asked: Dataset, action: Stats, relative: np.ndarray, rate: float) -> tuple[str, Stats]:

@@ -19,6 +19,7 @@ from morph_vla.findings import visible
 MAX_PIXELS = 2**23
 """Of one picture: enough for 4K."""
 MAX_ASPECT = 32
+PROMPTED = "; a prompt for requests without one: `morph-vla serve --prompt TEXT`"
 MAX_KEY = 200
 """Letters of a key, those of the maps around it included"""
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
@@ -37,6 +38,8 @@ class Keys:
     """Whether the poses of objects are asked for, under `environment_state`"""
     channels_first: bool = False
     """Whether a client sends pictures as [3, h, w]; both forms are read"""
+    prompt: str = ""
+    """Of a request that has none; "" where each must have its own"""
 
 
 def _cameras(base: str | tuple[str, ...], left: str, right: str = "") -> Mapping[str, tuple[str, ...]]:
@@ -67,29 +70,46 @@ PRESETS: Mapping[str, Keys] = MappingProxyType(
 )
 
 
-def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False) -> Keys:
+def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False, prompt: str = "") -> Keys:
     """The keys for a policy's cameras (the model's name -> the dataset's), in a preset's dialect or our own.
 
+    A camera that has a name of the dialect is read from the key of that name, another from that of its slot.
     `environment`: the policy asks for the poses of objects, which have the same key in every dialect.
 
     Raises MorphVlaError for an unknown preset, and for one without a camera that the policy looks through.
     """
     if not preset:
-        return Keys({name: (f"images/{name}",) for name in cameras.values()}, environment=environment)
+        images = {name: (f"images/{name}",) for name in cameras.values()}
+        return Keys(images, environment=environment, prompt=prompt)
     if preset not in PRESETS:
         raise MorphVlaError(f"no preset '{preset}'{nearest(preset, PRESETS)} ({', '.join(PRESETS)})")
     dialect = PRESETS[preset]
-    missing = [camera for camera in cameras if camera not in dialect.images]
+    named = {name: dialect.images[camera] for camera, name in last_parts(dialect).items()}
+    by_name = {name: named[name] for name in cameras.values() if name in named}
+    by_slot = {camera: name for camera, name in cameras.items() if name not in named}
+    missing = [camera for camera in by_slot if camera not in dialect.images]
     if missing:
         raise MorphVlaError(
             f"preset '{preset}' has no key for {', '.join(missing)}, which the policy looks through "
             f"({', '.join(dialect.images)})"
         )
-    named = {name: dialect.images[camera] for camera, name in last_parts(dialect).items()}
-    # The slots of a policy that looks through the wrist's first are not those of the dialect.
-    is_by_name = all(name in named for name in cameras.values())
-    images = {name: named[name] if is_by_name else dialect.images[camera] for camera, name in cameras.items()}
-    return dataclasses.replace(dialect, images=images, environment=environment)
+    for camera, name in by_slot.items():
+        if (key := dialect.images[camera]) in by_name.values():
+            raise MorphVlaError(
+                f"preset '{preset}' has {key[0]} for camera '{key[0].rpartition('/')[2]}' and no key for "
+                f"'{name}', which the policy looks through as {camera}; leave --preset out, or call the "
+                f"cameras of data.cameras as the clients do ({', '.join(named)})"
+            )
+    chosen = {name: by_name.get(name) or dialect.images[camera] for camera, name in cameras.items()}
+    return dataclasses.replace(dialect, images=chosen, environment=environment, prompt=prompt)
+
+
+def by_another_name(keys: Keys) -> dict[str, str]:
+    """Camera -> its key, of those whose client calls a camera otherwise: `cam_low` from `images/cam_high`."""
+    return {
+        camera: key for camera, (key, *_) in keys.images.items() if key.startswith("images/")
+        if key.rpartition("/")[2] != camera
+    }  # fmt: skip
 
 
 def last_parts(dialect: Keys) -> dict[str, str]:
@@ -147,6 +167,7 @@ def converted(request: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
 def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -> Observation:
     """What a policy is given of a flat request. Raises MorphVlaError for a key that is missing or wrong."""
     poses = [ENVIRONMENT] if keys.environment else []
+    request = {"prompt": keys.prompt, **request} if keys.prompt else request
     wanted = [*(names[0] for names in keys.images.values()), *poses, *keys.state, "prompt"]
     chosen = {camera: _last(request, names) for camera, names in keys.images.items()}
     lacking = [keys.images[camera][0] for camera, key in chosen.items() if key is None]
@@ -155,7 +176,7 @@ def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -
         given = visible(", ".join(sorted(request)) or "nothing", 500)
         raise MorphVlaError(
             f"the observation lacks {', '.join(lacking)}; this policy needs {', '.join(wanted)}, and was "
-            f"given {given}"
+            f"given {given}{PROMPTED if 'prompt' in lacking else ''}"
         )
     if not isinstance(request["prompt"], str):
         raise MorphVlaError(f"prompt: expected a text, not {_kind(request['prompt'])}")

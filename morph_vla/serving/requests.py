@@ -12,7 +12,7 @@ import numpy as np
 from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import visible
-from morph_vla.results.values import listing
+from morph_vla.results.values import listing, text
 from morph_vla.serving import keys, wire
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.card import REAL_TIME, SERVED_BY, Card
@@ -170,7 +170,8 @@ def example(card: Card) -> Observation:
     names = list(map(str, listing(card.trained.get("environment"))))
     upright = np.array([name.endswith("qw") for name in names], np.float32)
     poses = {ENVIRONMENT: upright} if names else {}
-    prompt = next(map(str, listing(card.trained.get("prompts"))), PROMPT)  # of no task, some cannot answer
+    known = next(map(str, listing(card.trained.get("prompts"))), PROMPT)  # of no task, some cannot answer
+    prompt = text(card.keys.get("prompt")) or known
     about = {"prompt": prompt, "robot": card.robot, "episode": 0, "step": 0}
     return {**pictures, **poses, "state": state, **about}
 
@@ -178,7 +179,8 @@ def example(card: Card) -> Observation:
 def examples(card: Card, prompts: Iterable[str] = ()) -> list[Observation]:
     """Observations with which a server compiles all that it computes; of a policy with several `prompts`."""
     alone, nothing = example(card), np.zeros((0, len(card.joints)), np.float32)
-    each = [{**alone, "prompt": prompt} for prompt in prompts] or [alone]
+    prompts = [*filter(None, [text(card.keys.get("prompt"))]), *prompts]
+    each = [{**alone, "prompt": prompt} for prompt in dict.fromkeys(prompts)] or [alone]
     if not card.real_time:
         return each
     return [
@@ -230,6 +232,24 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
             "batch: with inference_delay each row goes on from its own last answer; give each its own env_id"
         )
     return Request(tuple(observations), **about, is_batch=True, sessions=tuple(names))
+
+
+def check_states(request: Request, bounds: Bounds) -> None:
+    """Raise MorphVlaError for a state that no robot has: in another unit, or of another robot.
+
+    Answers are bounded around the state, so that one which is far off bounds nothing.
+    """
+    for observation in request.observations:
+        state = observation["state"]
+        assert isinstance(state, np.ndarray)
+        if strays := np.flatnonzero(bounds.strays(state)).tolist():
+            index, more = strays[0], len(strays) - 1
+            others = f", and so {'is' if more == 1 else 'are'} {more} more" if more else ""
+            raise MorphVlaError(
+                f"state: '{bounds.names[index]}' is {state[index]:g}{others}, and its limits are "
+                f"{bounds.lower[index]:g} and {bounds.upper[index]:g}; are these values in another unit? "
+                "(`morph-vla serve --unit` says which the clients have)"
+            )
 
 
 def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions) -> Observation:

@@ -30,6 +30,7 @@ from morph_vla.serving import bounds, requests, units, wire
 from morph_vla.serving import card as cards
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.card import Card
+from morph_vla.serving.keys import by_another_name
 from morph_vla.serving.requests import Request, Sessions, Spent
 from morph_vla.serving.settings import Settings
 from morph_vla.serving.worker import Computed, Worker
@@ -201,6 +202,7 @@ class PolicyServer:
         begun = time.monotonic()
         try:
             request = await asyncio.to_thread(requests.read, frame, self.card, self._keys, sessions)
+            requests.check_states(request, self._bounds)
             read_s = time.monotonic() - begun
             computed = await self._computed(request, connection)
             spent = Spent(read_s, time.monotonic() - begun)
@@ -241,10 +243,13 @@ def of(
     *,
     unit: Unit = "robot",
     real_time: bool = False,
+    prompt: str = "",
     settings: Settings = DEFAULT,
 ) -> PolicyServer:
     """A server of a policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
-    card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time)
+    card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time, prompt=prompt)
+    for camera, key in by_another_name(card.request_keys()).items():
+        LOG.warning("camera '%s' is read from %s, as preset '%s' has it", camera, key, preset)
     if limits.unbounded:
         LOG.warning(
             "robot '%s': its URDF has no speed of %s: no jump of these is bounded",

@@ -40,7 +40,8 @@ Angle = Float[np.ndarray, "b"] | None
 def read_parts(recipe: Recipe) -> list[Part]:
     """The recipe's datasets, values alone, each held against its robot and the model.
 
-    Raises MorphVlaError where a dataset does not fit, for two robots of one name, and for two rates of one.
+    Raises MorphVlaError where a dataset does not fit, for two robots of one name, for two rates of one, and
+    for poses of objects in two orders.
     """
     parts = [_part(recipe, asked) for asked in recipe.data.sources]
     files: dict[str, Robot] = {}  # by the name that a checkpoint keeps them under
@@ -62,7 +63,24 @@ def read_parts(recipe: Recipe) -> list[Part]:
                 "register the robot under two names"
             )
     _check_held_out(parts)
+    _check_order(parts)
     return parts
+
+
+def _check_order(parts: Sequence[Part]) -> None:
+    """Raise MorphVlaError for datasets that have the same poses in another order: one value would be two."""
+    listed: dict[frozenset[str], Part] = {}
+    for part in parts:
+        names = part.recordings.environment_names
+        first = listed.setdefault(frozenset(names), part)
+        if (known := first.recordings.environment_names) != names:
+            place = next(
+                place for place, pair in enumerate(zip(known, names, strict=False)) if len({*pair}) > 1
+            )
+            raise MorphVlaError(
+                f"'{lerobot.ENVIRONMENT}': value {place} is '{known[place]}' in {first.asked.dataset} and "
+                f"'{names[place]}' in {part.asked.dataset}; write the poses of objects in one order"
+            )
 
 
 def check_there(recipe: Recipe, fetch: bool = True) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tiny_arm import FPS, FRAMES, GRIPPER, LIMITS, NAMES, motion, remarks, robot, sentences, urdf
 
 from morph_vla import robots
-from morph_vla.checks import playback, playback_rules
+from morph_vla.checks import playback, playback_rules, rules
 from morph_vla.findings import Feature, Finding
 from morph_vla.robots.side import Side
 
@@ -229,6 +229,32 @@ def test_open_and_closed_are_told_by_what_the_gripper_holds():
     (lines,) = [item for item in remarks(inverted, recorded, state=seen) if item.code in HELD]
     assert (lines.severity, lines.code) == ("warning", "gripper-inverted")
     assert "it seems inverted: exchange dataset_open and dataset_closed" in lines.consequence
+
+
+@pytest.mark.parametrize(
+    ("fingers", "judged"),
+    [
+        ({"L_thumb": "-", "L_index": "-", "L_ring": "-"}, 3),
+        ({"L_thumb": "-", "L_index": "+", "L_ring": "-"}, 0),  # a thumb that turns, a finger that lags
+        ({"L_thumb": "", "L_index": "", "L_ring": "-"}, 0),  # one of three
+        ({"L_thumb": "", "L_index": "-", "L_ring": "-"}, 2),
+        ({"L_grip": "-", "R_grip": "+"}, 2),  # two hands, each alone
+        ({"grip_a": "-", "grip_b": "+"}, 2),
+    ],
+)
+def test_the_fingers_of_a_hand_are_judged_together(monkeypatch, fingers, judged):
+    codes = {"-": "gripper-inverted", "+": "gripper-right"}
+    joint = robot().joints[3]
+
+    def each(*_):
+        for name, verdict in fingers.items():
+            found = rules.remark(codes[verdict], "", (name,), "in 9 frames") if verdict else None
+            yield replace(joint, name=name), found
+
+    monkeypatch.setattr(playback_rules, "_fingers", each)
+    body = robot()
+    recorded, seen = (body.to_dataset(native) for native in grasp())
+    assert len([item for item in remarks(body, recorded, state=seen) if item.code in HELD]) == judged
 
 
 def test_a_gripper_that_only_lags_tells_nothing():

@@ -1,5 +1,7 @@
 """Whose values a recording holds: names, their order, and the features of several arms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from tiny_arm import FPS, FRAMES, NAMES, motion, remarks, robot, sentences
 
 from morph_vla.checks import name_match, playback
 from morph_vla.robots import load
+from morph_vla.robots.robot import with_side
 
 # ------------------------------------------------------------------------------------------------- names
 
@@ -84,7 +87,9 @@ def test_a_left_arm_is_found_in_a_recording_of_two_and_is_no_right_one():
     assert piece is not None
     np.testing.assert_allclose(piece.native, motion(), atol=1e-9)
     right = [name.replace("left", "right") for name in names]
-    assert "4 of 4 names are unlike the joints'" in sentences(body, recorded, names=right)
+    assert "4 of 4 names are of the other side than the joint in their place" in sentences(
+        body, recorded, names=right
+    )
     assert sentences(body, recorded, names=[name.replace("left_", "") for name in names]) == ""
 
 
@@ -156,3 +161,27 @@ def test_values_that_are_not_finite_are_an_error():
     assert remark.subject == NAMES[1:3]
     recorded[:, 0] = np.nan
     assert "error: " in sentences(body, recorded)
+
+
+def test_exchanged_arms_may_be_only_their_names():
+    """openpi's ALOHA converter names the right arm first and writes the left one first."""
+    aloha = load("aloha")
+    arm = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate", "gripper")
+    names = [f"{side}_{joint}" for side in ("right", "left") for joint in arm]
+    match = name_match.match(aloha, names, len(names))
+    assert match.known
+    assert match.columns != tuple(range(len(names)))
+    recorded = np.tile(aloha.to_dataset(aloha.rest), (FRAMES, 1))
+    _, findings = playback.play(aloha, "action", recorded, names, FPS)
+    (finding,) = [item for item in findings if item.code == "names-in-another-order"]
+    assert finding.consequence.endswith(
+        "if only the names are wrong, as those that openpi's ALOHA converter writes, write them as its names:"
+    )
+    named = with_side(aloha, replace(aloha.side, names=tuple(names)))
+    assert name_match.match(named, names, len(names)).columns == tuple(range(len(names)))
+
+
+def test_some_names_of_the_other_side_are_told_apart_from_strange_ones():
+    names = ["left_shoulder_pitch", "right_elbow", "l_palm", "kLeftThing"]
+    joints = ["left_a", "left_b", "R_c", "d"]
+    assert name_match.other_sides(joints, names) == [1, 2]

@@ -47,3 +47,10 @@ def test_a_milliradian_is_the_limit(size):
     commands = np.zeros((3, 8))
     commands[:, 0] = size * np.arange(3)
     assert idle.moving(PANDA, commands, np.array([0]), 1).tolist() == [True, size > 1e-3, size > 1e-3]
+
+
+def test_what_stands_still_is_told_in_radians_whatever_the_unit():
+    arm = robots.load("so101")  # in degrees
+    commands = np.zeros((3, 6))
+    commands[:, 0] = 0.02 * np.arange(3)  # 0.35 mrad a row
+    assert idle.moving(arm, commands, np.array([0]), 1).tolist() == [True, False, False]

@@ -159,3 +159,11 @@ def test_the_presets_are_listed(run):
     assert "  cameras   base_0_rgb: front, left_wrist_0_rgb: wrist\n" in out
     _, out, _ = run("recipes presets --json")
     assert json.loads(out)["droid_velocity"]["step"] == 0.2
+
+
+def test_recorded_steps_are_added_as_the_dataset_counts_them():
+    """A joint that counts the other way has steps of its own sign already."""
+    given = robots.load("panda")
+    side = dataclasses.replace(given.side, signs={"panda_joint1": -1}, scales={"panda_joint1": 57.3})
+    moved = presets.targets(with_side(given, side), "steps", 0.2, np.zeros((1, 8)), np.ones((1, 8)))
+    assert moved[0, 0] == pytest.approx(0.2 * 57.3)

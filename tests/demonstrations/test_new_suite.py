@@ -189,6 +189,10 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch,
     assert [done.suite for done in made.kept] == ["a:stack"]
     assert "left out: a:can_in_mug: the expert succeeded in 0 of 3 initial states" in str(made)
     assert "can_in_mug" not in path.read_text()
+    ready = "or without a demonstration: `morph-vla eval pi05-arms --suite"
+    assert ready in str(made)
+    of_two = dataclasses.replace(made.plan, robot=robots.load("aloha"))  # that base drives one hand
+    assert ready not in str(dataclasses.replace(made, plan=of_two))
     with pytest.raises(MorphVlaError, match=r"the expert fails every task; in b 3 of 3 attempts failed"):
         new_suite.make("b", panda, ("can_in_mug",), folder / "b.yaml", trials=3)
     assert not (folder / "b.yaml").exists()

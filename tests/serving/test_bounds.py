@@ -170,3 +170,19 @@ def test_joints_whose_speed_nobody_knows_are_named():
     known = dataclasses.replace(limits(0.5), speed=np.where(np.arange(8) == 3, np.inf, limits(0.5).speed))
     assert known.unbounded == ("panda_joint4",)
     assert limits(0.5).unbounded == ()
+
+
+def test_a_state_that_no_robot_has_is_told():
+    """Half a range beyond the limits, and beyond what was recorded: degrees, or another robot's."""
+    known = limits(0.5)
+    assert not known.strays(rest()).any()
+    span = known.upper - known.lower
+    assert not known.strays(known.upper + 0.49 * span).any()
+    assert known.strays(known.upper + 0.51 * span).all()
+    assert known.strays(known.lower - 0.51 * span).all()
+    recorded = np.stack([known.lower, known.upper + 3 * span])  # by limits that are not the robot's
+    wider = dataclasses.replace(known, recorded=recorded)
+    assert not wider.strays(known.upper + 3.4 * span).any()
+    assert wider.strays(known.lower - 0.51 * span).all()
+    endless = dataclasses.replace(known, upper=np.full(8, np.inf))
+    assert not endless.strays(known.upper + 100 * span).any()

@@ -5,9 +5,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from foreign_folders import ENDS, given, read, write_assets, write_processor
 
+from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.serving import foreign, keys
 
@@ -117,3 +119,29 @@ def test_statistics_of_more_joints_than_the_robot_has_are_no_padding(folders, tm
     else:
         trained = foreign.read(folder, "", given(folders)).about["robots"]["panda"]
         assert trained["state_stats"]["q99"] == pytest.approx(ENDS["state"]["q99"])
+
+
+def test_openpis_aloha_policies_may_live_in_a_space_of_their_own(caplog):
+    """`aloha_policy.py`: shoulders and elbows mirrored, grippers as angles, unless it is told not to."""
+    aloha = robots.load("aloha")
+    middle, span = (aloha.upper + aloha.lower) / 2, aloha.upper - aloha.lower
+    low, high = (aloha.to_dataset(middle + way * 0.45 * span) for way in (-1, 1))
+
+    def stats(low: np.ndarray, high: np.ndarray) -> dict:
+        return {"state_stats": {"q01": low.tolist(), "q99": high.tolist()}}
+
+    foreign._warn_of_pi_space(Path("trossen"), aloha, stats(low, high))
+    (record,) = caplog.records
+    assert (
+        "unless told adapt_to_pi=False; answers are taken for joint values as recorded" in record.getMessage()
+    )
+    mirror = np.ones(len(low))
+    mirror[aloha.names.index("left_shoulder")] = -1
+    both = np.sort(np.stack([mirror * low, mirror * high]), axis=0)
+    words = (
+        r"^trossen: openpi's configs for ALOHA .* \(adapt_to_pi\), and so it is here: 'left_shoulder' goes "
+        r"from -?\d\.\d\d to -?\d\.\d\d, and its limits are .*; serve it with openpi, or train with "
+        r"adapt_to_pi=False$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        foreign._warn_of_pi_space(Path("trossen"), aloha, stats(*both))

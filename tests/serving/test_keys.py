@@ -129,6 +129,39 @@ def test_a_preset_must_exist_and_have_the_policys_cameras():
         keys.of(three, "so101")
 
 
+def test_each_camera_is_read_by_its_own_name_where_the_dialect_has_it():
+    """A right wrist in the left one's slot is no left wrist, whatever another camera is called."""
+    known = keys.of({"base_0_rgb": "top", "left_wrist_0_rgb": "cam_right_wrist"}, "aloha")
+    assert known.images == {"top": ("images/cam_high",), "cam_right_wrist": ("images/cam_right_wrist",)}
+    assert keys.by_another_name(known) == {"top": "images/cam_high"}
+    assert keys.by_another_name(keys.of(CAMERAS, "droid")) == {}  # no key there is a camera's name
+    turned = keys.of({"base_0_rgb": "wrist", "left_wrist_0_rgb": "front"}, "so101")
+    assert turned.images == {"wrist": ("images/wrist",), "front": ("images/front",)}
+    assert keys.by_another_name(turned) == {}
+
+
+def test_a_key_is_of_one_camera():
+    sentence = (
+        r"^preset 'so101' has images/wrist for camera 'wrist' and no key for 'side', which the policy looks "
+        r"through as left_wrist_0_rgb; leave --preset out, or call the cameras of data.cameras as the "
+        r"clients do \(front, wrist\)$"
+    )
+    with pytest.raises(MorphVlaError, match=sentence):
+        keys.of({"base_0_rgb": "wrist", "left_wrist_0_rgb": "side"}, "so101")
+
+
+def test_a_request_without_a_prompt_has_the_servers():
+    asked = {key: value for key, value in observation().items() if key != "prompt"}
+    known = keys.of(CAMERAS, prompt="put the cube in the bowl")
+    assert keys.observation(asked, known, PANDA.names)["prompt"] == "put the cube in the bowl"
+    own = keys.observation({**asked, "prompt": "stack"}, known, PANDA.names)
+    assert own["prompt"] == "stack"
+    with pytest.raises(
+        MorphVlaError, match=r"lacks prompt; .* a prompt for .*: `morph-vla serve --prompt TEXT`$"
+    ):
+        read(asked)
+
+
 def test_cameras_have_roles_by_their_names():
     assert keys.roles(["exterior", "wrist"]) == CAMERAS
     assert keys.roles(["cam_left_high", "cam_left_wrist", "cam_right_wrist", "spare"]) == {

@@ -1,0 +1,28 @@
+"""Which picture of a shared video is which row's, where seconds times the rate are no whole number."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla.data import lerobot
+from morph_vla.data.layout import Entry, Video
+
+LONG = 123  # int(123 / 30 * 30) is 122
+
+
+@pytest.mark.parametrize("fps", [15.0, 25.0, 30.0, 50.0, 60.0])
+@pytest.mark.parametrize("first", [29, 57, 58, 123, 245, 246])
+def test_an_episode_begins_at_its_frame_whatever_rounding_does(fps: float, first: int):
+    rows = first + LONG
+    entries = tuple(
+        Entry(index, count, (), Path(), {"front": Video(Path("v.mp4"), begin / fps, (begin + count) / fps)})
+        for index, (begin, count) in enumerate([(0, first), (first, LONG)])
+    )
+    nothing = np.zeros((rows, 1), np.float32)
+    recordings = lerobot.Recordings(
+        Path(), "v3.0", fps, "", nothing, nothing, np.array([0, first]), np.array([first, rows]),
+        np.zeros(rows, int), ("x",), ("front",), entries,
+    )  # fmt: skip
+    assert lerobot.footage(recordings, "front").number.tolist() == list(range(rows))
+    assert [entry.videos["front"].frames(fps) for entry in entries] == [first, LONG]
