@@ -59,7 +59,7 @@ REQUESTS = {
     "no truth": (observation(reset="now"), "reset: expected a truth value"),
     "another unit": (
         observation(state=np.full(8, 200, np.float32)),
-        "state: 'panda_joint1' is 200, and so are 7 more, and its limits are -2.89",
+        "state: 'panda_joint1' is 200, and so are 7 more, and its limits are -2.9671 and 2.9671; are",
     ),
     "no deadline": (observation(deadline_s=-1), "deadline_s: expected a number above 0, in seconds"),
     "a long key": ({"a" * 150: {"b" * 50: 1}}, "a key has at most 200 letters, with those around it: aaaa"),
