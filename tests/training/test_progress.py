@@ -52,9 +52,8 @@ def test_a_held_out_loss_is_of_the_averaged_parameters_and_of_pictures_as_they_a
         return jnp.full((actions.shape[0], 8), params["w"] + 100.0 * augment)
 
     monkeypatch.setattr(progress.steps, "draw_errors", errors)
-    batch = progress.Batch(
-        {"a": np.zeros(7)}, np.zeros((7, 2, 8), np.float32), np.ones((7, 8), bool), np.zeros(7, int)
-    )
+    seen: Any = {"a": np.zeros(7)}
+    batch = progress.Batch(seen, np.zeros((7, 2, 8), np.float32), np.ones((7, 8), bool), np.zeros(7, int))
     plain = types.SimpleNamespace
     source = bare(
         recipe=plain(model=None, training=Training(steps=1, batch=4), data=plain(space="joints")),
