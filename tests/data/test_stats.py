@@ -54,3 +54,12 @@ def test_dimensions_that_move_are_not_named(values, caplog):
     with caplog.at_level(logging.WARNING, "morph_vla"):
         stats.widened(stats.measure(values))
     assert not caplog.messages
+
+
+def test_poses_that_hardly_change_have_a_range_about_their_middle():
+    """One object that falls over is then a few ranges away, and not a hundred."""
+    known = stats.of_environment(np.tile(np.array([0.3, 1.0]), (101, 1)))
+    np.testing.assert_allclose(known.q01, [0.3 - stats.POSE_SPAN / 2, 1.0 - stats.POSE_SPAN / 2])
+    np.testing.assert_allclose(known.q99, [0.3 + stats.POSE_SPAN / 2, 1.0 + stats.POSE_SPAN / 2])
+    wide = np.linspace(-1.0, 2.0, 101)[:, None]
+    assert stats.of_environment(wide) == stats.measure(wide)

@@ -2,17 +2,20 @@
 
 import types
 
+import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.training import datasets
+from morph_vla.training import datasets, resumed
 from morph_vla.training.part import Part
 
 
 def part(name: str, *poses: str) -> Part:
-    """A dataset of which only these names are known."""
+    """A dataset of which only these names are known, and zeros for poses."""
     shown = Part.__new__(Part)
-    asked, recordings = types.SimpleNamespace(dataset=name), types.SimpleNamespace(environment_names=poses)
+    zeros = np.zeros((3, len(poses)), np.float32)
+    asked = types.SimpleNamespace(dataset=name, robot="panda")
+    recordings = types.SimpleNamespace(environment_names=poses, environment=zeros)
     vars(shown).update(asked=asked, recordings=recordings)
     return shown
 
@@ -29,3 +32,9 @@ def test_the_same_poses_in_another_order_are_refused_with_the_first_value_that_d
 
 def test_other_objects_and_no_objects_stand_together():
     datasets._check_order([part("a", "cup x", "bowl x"), part("b"), part("c", "can x", "bowl x"), part("d")])
+
+
+def test_poses_by_other_names_are_other_data_to_a_run_that_goes_on():
+    known = resumed.poses_digest([part("a", "cup x", "bowl x")], "panda")
+    assert resumed.poses_digest([part("b", "cup x", "bowl x")], "panda") == known
+    assert resumed.poses_digest([part("a", "bowl x", "cup x")], "panda") != known

@@ -374,3 +374,11 @@ def test_a_gripper_is_counted_from_open_to_closed_whatever_its_limits(space, bey
         given = statistics.of_body(robot, kind, space)
         for values in (given.state, given.action):
             np.testing.assert_allclose((values.q01[-1], values.q99[-1]), (0.0, 1.0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("space", "metres"), [("tool", 1.0), ("hand", 0.5)])
+def test_places_of_a_tool_have_one_range_on_all_robots(space, metres):
+    """Counted from the root a hand is up to an arm's length away, from where it stands never far."""
+    state = statistics.of_body(robots.load("panda"), "absolute", space).state
+    assert state.q99[:9] == (*(metres,) * 3, *(1.0,) * 6)
+    assert state.q01[:9] == (*(-metres,) * 3, *(-1.0,) * 6)
