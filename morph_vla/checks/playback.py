@@ -147,7 +147,9 @@ def _names(
         pairs = _pairs(robot, names, list(enumerate(match.columns)))
         found = f"the names are in another order than the joints: {pairs}"
         wrong = name_match.other_sides(robot.names, names)
-        converter = ", as those that openpi's ALOHA converter writes" if 2 * len(wrong) > count else ""
+        converter = (
+            ", as those that openpi's ALOHA converter writes" if 2 * len(wrong) > count == width else ""
+        )
         consequence = (
             f"played by name; training goes by place: write joints: [{order}] into the side file, and its"
             f" other lists in that order; if only the names are wrong{converter}, write them as its names:"

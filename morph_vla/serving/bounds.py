@@ -59,7 +59,7 @@ class Bounds:
         low, high = self.lower - room, self.upper + room
         if self.recorded is not None:
             low, high = np.minimum(low, self.recorded[0] - room), np.maximum(high, self.recorded[1] + room)
-        return np.isfinite(room) & ((state < low) | (state > high))
+        return np.isfinite(room) & (room > 0) & ((state < low) | (state > high))
 
     def apply(
         self, actions: Float[np.ndarray, "h j"], state: Float[np.ndarray, "j"]

@@ -188,8 +188,13 @@ def examples(card: Card, prompts: Iterable[str] = ()) -> list[Observation]:
     ]
 
 
-def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -> Request:
-    """What a frame asks. Raises MorphVlaError, in one sentence, for what is wrong with it."""
+def read(
+    frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions, bounds: Bounds | None = None
+) -> Request:
+    """What a frame asks. Raises MorphVlaError, in one sentence, for what is wrong with it.
+
+    A state that is beyond all `bounds` is wrong too; what is wrong counts as no step of its session.
+    """
     if isinstance(frame, str):
         raise wire.WireError("a text frame came; a request is a binary frame of msgpack")
     message = wire.decode(frame)
@@ -205,7 +210,7 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
         sessions.reset(outer)
         return Request((), **about, is_reset=True)
     if rows is None:
-        row = _row(outer, card, known, sessions)
+        row = _row(outer, card, known, sessions, bounds)
         return Request((row,), **about, sessions=(_session(outer),))
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
         count = f"a list of {len(rows)}" if isinstance(rows, list) else f"a '{type(rows).__name__}'"
@@ -217,7 +222,7 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
             if not isinstance(row, dict):
                 raise MorphVlaError(f"expected a map, not a value of type '{type(row).__name__}'")
             row = {**outer, **keys.flat(row)}
-            observations.append(_row(row, card, known, sessions))
+            observations.append(_row(row, card, known, sessions, bounds))
             names.append(_session(row))
         except MorphVlaError as error:
             raise MorphVlaError(f"batch[{index}]: {error}") from None
@@ -234,25 +239,26 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
     return Request(tuple(observations), **about, is_batch=True, sessions=tuple(names))
 
 
-def check_states(request: Request, bounds: Bounds) -> None:
+def _check_state(observation: Observation, bounds: Bounds) -> None:
     """Raise MorphVlaError for a state that no robot has: in another unit, or of another robot.
 
     Answers are bounded around the state, so that one which is far off bounds nothing.
     """
-    for observation in request.observations:
-        state = observation["state"]
-        assert isinstance(state, np.ndarray)
-        if strays := np.flatnonzero(bounds.strays(state)).tolist():
-            index, more = strays[0], len(strays) - 1
-            others = f", and so {'is' if more == 1 else 'are'} {more} more" if more else ""
-            raise MorphVlaError(
-                f"state: '{bounds.names[index]}' is {state[index]:g}{others}, and its limits are "
-                f"{bounds.lower[index]:g} and {bounds.upper[index]:g}; are these values in another unit? "
-                "(`morph-vla serve --unit` says which the clients have)"
-            )
+    state = observation["state"]
+    assert isinstance(state, np.ndarray)
+    if strays := np.flatnonzero(bounds.strays(state)).tolist():
+        index, more = strays[0], len(strays) - 1
+        others = f", and so {'is' if more == 1 else 'are'} {more} more" if more else ""
+        raise MorphVlaError(
+            f"state: '{bounds.names[index]}' is {state[index]:g}{others}, and its limits are "
+            f"{bounds.lower[index]:g} and {bounds.upper[index]:g}; are these values in another unit? "
+            "(`morph-vla serve --unit` says which the clients have)"
+        )
 
 
-def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions) -> Observation:
+def _row(
+    request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions, bounds: Bounds | None
+) -> Observation:
     robot = request.get("robot", card.robot)
     if not isinstance(robot, str) or robot != card.robot:
         raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {_shown(robot)}")
@@ -262,6 +268,8 @@ def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Ses
             "counts the episode's control steps from 0"
         )
     observation = keys.observation(request, known, card.joints)
+    if bounds is not None:
+        _check_state(observation, bounds)
     going_on = sessions.going_on(request, card.horizon or 0) if card.real_time else {}
     episode, step = sessions.moment(request)
     # Robots of one connection may count alike, as connections may.

@@ -184,5 +184,7 @@ def test_a_state_that_no_robot_has_is_told():
     wider = dataclasses.replace(known, recorded=recorded)
     assert not wider.strays(known.upper + 3.4 * span).any()
     assert wider.strays(known.lower - 0.51 * span).all()
+    held = dataclasses.replace(known, lower=known.upper)  # limits that say nothing
+    assert not held.strays(known.upper + 1).any()
     endless = dataclasses.replace(known, upper=np.full(8, np.inf))
     assert not endless.strays(known.upper + 100 * span).any()
