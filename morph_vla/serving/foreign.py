@@ -311,6 +311,7 @@ def _warn_of_pi_space(folder: Path, robot: Robot, trained: Mapping[str, Any]) ->
     room = SLACK * (ends[1] - ends[0])
 
     def fits(values: np.ndarray) -> np.ndarray:
+        """Which joints stay within their limits."""
         return (values[0] >= ends[0] - room) & (values[1] <= ends[1] + room)
 
     arms = np.array([not joint.is_gripper for joint in robot.joints])

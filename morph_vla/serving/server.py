@@ -201,8 +201,9 @@ class PolicyServer:
         """The answer to a frame, or the sentence of a fault."""
         begun = time.monotonic()
         try:
-            read = requests.read
-            request = await asyncio.to_thread(read, frame, self.card, self._keys, sessions, self._bounds)
+            request = await asyncio.to_thread(
+                requests.read, frame, self.card, self._keys, sessions, self._bounds
+            )
             read_s = time.monotonic() - begun
             computed = await self._computed(request, connection)
             spent = Spent(read_s, time.monotonic() - begun)

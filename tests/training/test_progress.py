@@ -39,10 +39,15 @@ def test_a_loss_or_a_gradient_that_is_no_number_stops_a_run(loss: float, norm: f
         of_run.check()
 
 
-def test_a_run_of_numbers_goes_on():
+def test_a_run_goes_on_until_a_number_is_none_and_names_that_step():
     of_run = meter()
     of_run.add(0, {"loss": jnp.asarray(1.0), "gradient_norm": jnp.asarray(2.0)})
     of_run.check()
+    of_run.add(1, {"loss": jnp.asarray(math.nan), "gradient_norm": jnp.asarray(2.0)})
+    with pytest.raises(
+        MorphVlaError, match=r"^the loss is nan, its gradient's norm 2\.0, at step 2, on episodes"
+    ):
+        of_run.check()
 
 
 def test_a_held_out_loss_is_of_the_averaged_parameters_and_of_pictures_as_they_are(monkeypatch):
