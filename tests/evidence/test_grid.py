@@ -242,7 +242,8 @@ def test_a_robot_with_more_joints_than_places_is_an_error_of_its_condition(grid,
     (finding,) = errors(findings)
     assert str(finding) == (
         "error: conditions.narrow: robot 'panda' has 8 joints, the model 6 action values; raise "
-        "model.action_dim"
+        "model.action_dim, or, since a trained model keeps its own, give it fewer joints to drive (`joints` "
+        "in the side file: one arm's)"
     )
     assert [f.code for f in findings] == ["robot", "parameters"]
     assert "parameters, the first condition has" in str(findings[1])
