@@ -126,7 +126,7 @@ PUBLIC = {
     "text tool",
     "serving": "activations bounds carried history inside keys policy remote requests server settings trials",
     "sharing": "push",
-    "suites": "begin environment new objects on_robot shapes suite tasks variation",
+    "suites": "begin environment mounts new objects on_robot shapes suite tasks variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured memory part "
     "progress restoring saving sharding source statistics step trackers",
     "perception": "drawing fitting frames measuring",

@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about += "a body whose expert does not succeed is drawn again"
     add(parser, "--suites", about, "TASK", nargs="?", const="cube_in_bowl")
     add_number(parser, "--trials", 20, "of --suites: states in which the expert tries each task", least=1)
+    about = "of --suites: the hand's camera is ahead, as seen from the base (default), or by its own x axis"
+    add(parser, "--camera-side", about, "SIDE", choices=("ahead", "hand"), default="ahead")
     add_number(parser, "--workers", None, "of --suites: processes (default: one per core)", least=1)
     about = "URDFs, side files, relatives.json and sheet.png go here (default: ROBOT_relatives)"
     add(parser, "-o --output", about, "FOLDER", type=Path)
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from morph_vla.robots import draw
 
     if not arguments.suites:
-        refuse(arguments, "without --suites no task is tried", trials=20, workers=None)
+        refuse(arguments, "without --suites no task is tried", trials=20, workers=None, camera_side="ahead")
     robot = robots.load(arguments.robot, arguments.folders)
     changes, label = _changes(arguments), arguments.set or "vary"
     folder = arguments.output or Path(f"{robot.name}_relatives")
@@ -100,7 +102,7 @@ def _tried(
     check_tasks(arguments.suites.split(","))
     job = bodies.Job(
         arguments.robot, tuple(arguments.folders), changes, folder,
-        tuple(arguments.suites.split(",")), arguments.trials,
+        tuple(arguments.suites.split(",")), arguments.trials, arguments.camera_side,
     )  # fmt: skip
     with Bar("suites", len(names), "relative") as bar:
         settled = bodies.settle(job, names, arguments.workers, bar.at)

@@ -25,6 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the height of its top over the robot's root (default 0; where the arm does nothing there, another)"
     )
     add(parser, "--table", about, "METRES", type=_metres)
+    about = (
+        "of the hand, where its camera is: ahead, as seen from the base (default), or that of its own x axis"
+    )
+    add(parser, "--camera-side", about, "SIDE", choices=("ahead", "hand"), default="ahead")
     add_number(parser, "--workers", None, "processes (default: one per core)", least=1)
 
 
@@ -57,6 +61,6 @@ def run(arguments: argparse.Namespace) -> None:
         made = new_suite.make(
             arguments.name, robots.load(path, arguments.folders), arguments.task.split(","), arguments.output,
             trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,
-            table=arguments.table,
+            table=arguments.table, camera_side=arguments.camera_side,
         )  # fmt: skip
     render({"suite": made.path, "kept": made.kept, "left_out": made.dropped}, arguments.json, text=made)

@@ -19,6 +19,7 @@ from morph_vla.relatives import trials, vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
 from morph_vla.suites import new
+from morph_vla.suites.mounts import CameraSide
 from morph_vla.termination import ending_workers
 
 
@@ -35,6 +36,7 @@ class Job:
     """URDFs and side files go here, suites into its `eval`"""
     tasks: tuple[str, ...]
     states: int
+    camera_side: CameraSide = "ahead"
 
     def suite(self, name: str) -> Path:
         """The file of a body's suite."""
@@ -52,8 +54,9 @@ def settle(
     known = trials.read(job.folder)
     drawn = {name + letter for name in names for letter in trials.AGAIN}
     for trial in known.values():
-        if trial.name in drawn and (trial.tasks, trial.states) != (job.tasks, job.states):
+        if trial.name in drawn and trial.asked != (job.tasks, job.states, job.camera_side):
             options = f"--suites {','.join(trial.tasks)} --trials {trial.states}"
+            options += f" --camera-side {trial.camera_side}"
             raise MorphVlaError(f"{job.folder}: {trial.name} was tried with {options}; choose another folder")
     settled: dict[str, tuple[Trial, ...]] = {}
     with concurrent.futures.ProcessPoolExecutor(
@@ -116,6 +119,7 @@ def _tried(job: Job, relative: Relative) -> Trial:
             made = new_suite.make(
                 name, robots.load(name, [job.folder]), job.tasks, Path(scratch) / suite.name,
                 trials=job.states, workers=1, level=_works_level(job.robot, job.folders),
+                camera_side=job.camera_side,
             )  # fmt: skip
             text = made.path.read_bytes()
         successes = tuple(done.successes for done in made.kept)
@@ -133,4 +137,4 @@ def _tried(job: Job, relative: Relative) -> Trial:
     elif not there:
         for path in written:
             path.unlink()
-    return Trial(name, relative.digest, job.tasks, job.states, successes, refused)
+    return Trial(name, relative.digest, job.tasks, job.states, successes, refused, job.camera_side)

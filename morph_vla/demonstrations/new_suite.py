@@ -12,6 +12,7 @@ from morph_vla.files.dropin import KINDS, available, check_name
 from morph_vla.files.writing import write_text
 from morph_vla.robots import Robot
 from morph_vla.suites import new
+from morph_vla.suites.mounts import CameraSide
 from morph_vla.suites.suite import load_tasks
 
 DEFAULT = "pick_and_place"
@@ -63,13 +64,14 @@ def make(
     overwrite: bool = False,
     table: float | None = None,
     level: bool = False,
+    camera_side: CameraSide = "ahead",
 ) -> Made:
     """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
 
     `path` is the file (default: in `./eval`). It is written once the tasks have been tried, in a folder
     beside it: whatever ends this sooner leaves no suite. With no `trials` every task is kept, untried.
-    `table` is how high its top is above the robot's root [m], and `level` bids it stand at the root's height,
-    as `new.plan` has them.
+    `table` is how high its top is above the robot's root [m], `level` bids it stand at the root's height,
+    and on `camera_side` of the hand is its camera, as `new.plan` has them.
 
     Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
     a file that is not .yaml, and without `overwrite` where a file is there.
@@ -82,7 +84,7 @@ def make(
     check_name(path.stem, "suite")
     if path.exists() and not overwrite:
         raise MorphVlaError(f"{path} exists; give the suite another name, or write it again (--overwrite)")
-    plan = new.plan(robot, table, level=level)
+    plan = new.plan(robot, table, level=level, camera_side=camera_side)
     names = new.chosen(tasks, plan)
     checks = _tried(path, new.text(path.stem, plan, names), trials, workers) if trials else []
     good = {

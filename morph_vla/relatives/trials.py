@@ -37,6 +37,13 @@ class Trial:
     """Of each task"""
     refused: str = ""
     """Why it was not kept, in a sentence; "" where it was"""
+    camera_side: str = "hand"
+    """On which side of the hand its suite's camera is; those of before 2026-11-30 do not say it"""
+
+    @property
+    def asked(self) -> tuple[tuple[str, ...], int, str]:
+        """What the body was tried with: tasks, states, and the side of the hand's camera."""
+        return self.tasks, self.states, self.camera_side
 
     def __str__(self) -> str:
         """How the expert did."""

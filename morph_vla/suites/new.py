@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import typed_yaml, yaml_text
@@ -14,8 +15,9 @@ from morph_vla.robots.geometry import Transform
 from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.parallel_jaw import FINGER, PALM, PANDA_OPENING, TCP, TCP_AHEAD
 from morph_vla.robots.template import attached
-from morph_vla.suites import workspace
+from morph_vla.suites import mounts, workspace
 from morph_vla.suites.begin import BeginShares
+from morph_vla.suites.mounts import CameraSide
 from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.suite import Actuator, Actuators
 from morph_vla.suites.templates import DISTRACTING, GROUPS, TEMPLATES, Template
@@ -41,9 +43,6 @@ BEGIN = BeginShares(
 )
 BEGIN_PUSH = BeginShares(rest=0.4, near=0.2, low=0.15, target=0.1, anywhere=0.15)
 BEYOND = 2.0  # of a field's half: how far from its middle distractors lie
-FRAME = {"width": 96, "height": 96}
-BESIDE, AHEAD = (0.09, -0.1), (0.02, 0.02)
-"""[m] At an opening of 8 cm, beside and ahead of the tool: the wrist's camera, and what it looks at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +77,7 @@ class Plan:
     servos: Actuators
     grip: float
     """[N] of each finger on an object"""
+    camera_side: CameraSide = "ahead"
 
     @property
     def spins(self) -> bool:
@@ -90,12 +90,14 @@ class Plan:
         return self.robot.control_rate or RATE
 
 
-def plan(robot: Robot, table: float | None = None, *, level: bool = False) -> Plan:
+def plan(
+    robot: Robot, table: float | None = None, *, level: bool = False, camera_side: CameraSide = "ahead"
+) -> Plan:
     """Where and how a robot's arm picks and places, over a table whose top is so high above its root [m].
 
     Without a height the table stands at the root's; where the arm works over none there, as on a torso or a
-    ceiling, at the height that gives it most room, unless it is to be `level` with the root's. Raises
-    MorphVlaError with the one reason why it cannot.
+    ceiling, at the height that gives it most room, unless it is to be `level` with the root's. On
+    `camera_side` of the hand is its camera. Raises MorphVlaError with the one reason why it cannot.
     """
     tool = tool_of(robot)
     names = _arm(robot, tool.link)
@@ -118,7 +120,7 @@ def plan(robot: Robot, table: float | None = None, *, level: bool = False) -> Pl
     effort = _joint(robot, tool.gripper).effort or 0.0
     grip = min(GRIP * scale**2, 0.9 * effort) if effort > 0 else GRIP * scale**2
     servos = _servos(robot, chains[0], field, tool, scale, grip)
-    return Plan(robot, tool, names, size, field, scale, servos, grip)
+    return Plan(robot, tool, names, size, field, scale, servos, grip, camera_side)
 
 
 def check_tasks(tasks: Sequence[str]) -> None:
@@ -267,9 +269,7 @@ def _servos(
     One control step of the target, at `FASTEST`, must not ask for more than a share of the effort: a servo
     at its limit oscillates (docs/suites.md). Raises MorphVlaError where a joint is too weak.
     """
-    values = robot.rest.copy()
-    for name, value in zip(chain.names, field.rest, strict=True):
-        values[robot.names.index(name)] = value
+    values = _begun(robot, chain.names, field)
     carried = inertia.carried(bodies.filled(robot), robot.positions(values))
     armature = ARMATURE * (STRAIGHT * chain.reach / PANDA) ** 2
     servos = {}
@@ -292,6 +292,14 @@ def _servos(
     stiffness = grip / (0.5 * travel)  # the templates' objects are half as wide as the opening
     gripper = Actuator(stiffness, SLOW * stiffness, ARMATURE * scale)
     return Actuators(servos[chain.names[0]], gripper, servos)
+
+
+def _begun(robot: Robot, names: tuple[str, ...], field: workspace.Field) -> Float[np.ndarray, "j"]:
+    """All action joints where the arm begins [rad | m]."""
+    values = robot.rest.copy()
+    for name, value in zip(names, field.rest, strict=True):
+        values[robot.names.index(name)] = value
+    return values
 
 
 def _common(made: Plan) -> dict[str, object]:
@@ -345,17 +353,13 @@ def _within(start: dict[str, float], robot: Robot) -> dict[str, float]:
 
 def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:
     """One that looks back at the middle of the field from beyond it, and one beside the gripper."""
-    heading, size, tool = made.field.heading, made.size, made.tool
-    top = float(made.field.origin[2])
-    eye = (x + 0.6 * size * math.cos(heading), y + 0.6 * size * math.sin(heading), top + 0.72 * size)
-    scale = tool.opening / PANDA_OPENING
-    beside, ahead = (
-        (tool.palm_from_frame @ np.array([scale * side, 0.0, scale * further, 1.0]))[:3]
-        for side, further in (BESIDE, AHEAD)
-    )
+    tool, field, frame = made.tool, made.field, made.tool.palm_from_frame
+    if made.camera_side == "ahead":
+        root_from_palm = made.robot.forward_kinematics(_begun(made.robot, made.names, field))[tool.palm]
+        frame = mounts.facing(frame, root_from_palm, field.heading)
     return {
-        "exterior": {"position": eye, "look_at": (x, y, top + 0.05 * size), "fovy": 45, **FRAME},
-        "wrist": {"link": tool.palm, "position": beside, "look_at": ahead, "fovy": 75, **FRAME},
+        "exterior": mounts.exterior(x, y, float(field.origin[2]), field.heading, made.size),
+        "wrist": mounts.wrist(tool.palm, frame, tool.opening / PANDA_OPENING),
     }
 
 

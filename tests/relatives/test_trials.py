@@ -1,5 +1,6 @@
 """Relatives that are tried: drawn again where they fail, under names of their own, and never tried twice."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path):
     done = {trial.name: trial for trial in settled(1)[1]}
     trials.write(tmp_path, done)
     assert trials.read(tmp_path) == done
+    older = {"name": "panda_vary0_000", "digest": "d" * 64, "tasks": ["stack"], "states": 20}
+    (tmp_path / trials.FILE).write_text(json.dumps({"trials": [older]}))
+    assert trials.read(tmp_path)["panda_vary0_000"].camera_side == "hand"  # as all were then
     (tmp_path / trials.FILE).write_text('{"trials": [{"name": 3}]}')
     words = r"suites\.json: trials\.0\.name: .*; expected what `morph-vla robots vary --suites` writes$"
     with pytest.raises(ConfigError, match=words):
@@ -113,8 +117,11 @@ def test_the_command_writes_a_suite_for_each_body_once(run, folder):
     assert suite.stat().st_mtime_ns == kept
     status, _, err = run(f"{line} --count 2 --trials 3")
     assert (status, suite.read_bytes()) == (2, suite_text)
-    words = f"{name} was tried with --suites cube_in_bowl --trials 2; choose another folder"
-    assert f"error: {home}: {words}" in err
+    tried = f"{name} was tried with --suites cube_in_bowl --trials 2 --camera-side ahead"
+    assert f"error: {home}: {tried}; choose another folder" in err
+    status, _, err = run(f"{line} --camera-side hand")  # another suite for the same body
+    assert (status, suite.read_bytes()) == (2, suite_text)
+    assert f"error: {home}: {tried}; choose another folder" in err
 
 
 def test_a_body_that_cannot_have_a_suite_is_told_and_leaves_nothing(run, folder):

@@ -8,9 +8,11 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.relatives import vary
+from morph_vla.relatives.draft import Changes
 from morph_vla.robots.records import Joint, Limit, Link, Pose
 from morph_vla.robots.side import Attached, Side
-from morph_vla.suites import new, workspace
+from morph_vla.suites import mounts, new, workspace
 from morph_vla.suites.suite import initial_states, load_tasks
 from morph_vla.suites.templates import GROUPS, TEMPLATES
 
@@ -261,3 +263,36 @@ def test_where_joints_begin_is_written_inside_their_limits(panda, ends):
         (line,) = new.yaml_text.lines({"start": written})
         assert ends[0] <= float(line.removeprefix("start: ")) <= ends[1]
         assert abs(written - value) < 1e-4 * abs(value) + 1e-9
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.3, np.pi / 2, np.pi - 0.3, np.pi, -2.0])
+@pytest.mark.parametrize("heading", workspace.HEADINGS)
+def test_a_hands_camera_is_on_the_side_that_the_arm_reaches_to(turn, heading):
+    """A hand that points down, turned about z in any way: its frame's x axis never looks back to the base."""
+    cos, sin = np.cos(heading + turn), np.sin(heading + turn)
+    root_from_palm = np.array([[cos, sin, 0, 0.4], [sin, -cos, 0, 0], [0, 0, -1, 0.3], [0, 0, 0, 1]])
+    frame = mounts.facing(np.eye(4), root_from_palm, heading)
+    ahead = np.array([np.cos(heading), np.sin(heading), 0.0])
+    assert ahead @ root_from_palm[:3, :3] @ frame[:3, 0] == pytest.approx(abs(np.cos(turn)), abs=1e-9)
+    assert np.array_equal(frame[:, 2:], np.eye(4)[:, 2:])  # it points where it pointed
+
+
+def test_a_mirrored_arms_camera_is_where_the_arms_own_is(panda, folder: Path):
+    """And with the hand's own axes it is on the other side, as in the bodies that docs/evidence measured."""
+    mirrored = vary.drawn(panda.robot, Changes(mirror=True), "panda_vary0_000").robot
+    sides = {}
+    for robot in (panda.robot, mirrored):
+        for side in ("ahead", "hand"):
+            plan = new.plan(robot, camera_side=side)
+            (suite,) = load_tasks(_written(plan, ["stack"], folder / f"{robot.name}_{side}.yaml"))
+            root_from_palm = robot.forward_kinematics(new._begun(robot, plan.names, plan.field))[
+                plan.tool.palm
+            ]
+            camera = suite.cameras["wrist"]
+            seen = root_from_palm @ np.array([*camera.position, 1.0]) - root_from_palm @ np.array(
+                [*plan.tool.palm_from_frame[:3, 3], 1.0]
+            )
+            sides[robot.name, side] = float(seen[0])
+    assert sides["panda", "ahead"] > 0.05
+    assert sides[mirrored.name, "ahead"] > 0.05
+    assert sides["panda", "hand"] * sides[mirrored.name, "hand"] < 0
