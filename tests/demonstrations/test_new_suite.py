@@ -77,7 +77,7 @@ def test_a_suite_elsewhere_is_called_by_its_file_in_what_comes_next(folder: Path
 
 def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: Path, monkeypatch, capsys):
     monkeypatch.setattr(
-        new_suite.new, "plan", lambda robot, table, level: (_ for _ in ()).throw(MorphVlaError("no place"))
+        new_suite.new, "plan", lambda robot, table, **_: (_ for _ in ()).throw(MorphVlaError("no place"))
     )
     file = stranger(folder / "downloaded.urdf")
     command = ["suites", "new", "mine", "--robot", str(file)]
@@ -183,7 +183,7 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch,
         return Check(task.label, tuple(Outcome(i, won, 3.0) for i in range(trials)))
 
     monkeypatch.setattr(new_suite, "check", failing)
-    monkeypatch.setattr(new, "plan", lambda robot, table, level: plan)
+    monkeypatch.setattr(new, "plan", lambda robot, table, **_: plan)
     panda, path = plan.robot, folder / "a.yaml"
     made = new_suite.make("a", panda, ("stack", "can_in_mug"), path, trials=3)
     assert [done.suite for done in made.kept] == ["a:stack"]
@@ -200,7 +200,7 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch,
 
 def test_a_suite_is_there_once_it_has_been_tried(folder: Path, monkeypatch, plan):
     panda, path = plan.robot, folder / "eval" / "a.yaml"
-    monkeypatch.setattr(new, "plan", lambda robot, table, level: plan)
+    monkeypatch.setattr(new, "plan", lambda robot, table, **_: plan)
 
     def killed(task, trials, workers):
         assert (task.label, task.path.is_file(), path.exists()) == ("a", True, False)
@@ -244,8 +244,12 @@ def test_a_tables_height_reaches_the_plan_and_is_printed(folder: Path, monkeypat
     asked = []
     origin = np.array([0.0, 0.0, 0.71])
     raised = dataclasses.replace(plan, field=dataclasses.replace(plan.field, origin=origin))
-    monkeypatch.setattr(new, "plan", lambda robot, table, level: asked.append(table) or raised)
-    assert cli.main(["suites", "new", "panda", "--table", "0.71", "--trials", "0"]) == 0
-    assert asked == [0.71]
+    monkeypatch.setattr(
+        new, "plan", lambda robot, table, level, camera_side: asked.append((table, camera_side)) or raised
+    )
+    command = ["suites", "new", "panda", "--table", "0.71", "--trials", "0"]
+    assert cli.main(command) == 0
+    assert cli.main([*command, "--camera-side", "hand", "--overwrite"]) == 0
+    assert asked == [(0.71, "ahead"), (0.71, "hand")]
     assert "m of a table whose top is 0.71 m above the robot's root, objects" in capsys.readouterr().out
     assert "table: {height: 0.71" in (folder / "eval" / "panda.yaml").read_text()
