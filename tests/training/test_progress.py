@@ -68,3 +68,19 @@ def test_a_held_out_loss_is_of_the_averaged_parameters_and_of_pictures_as_they_a
     state = steps.State({"w": jnp.float32(1)}, {"w": jnp.float32(2)}, (), jnp.int32(0))
     measured = progress.measurer(source, sharding.make_mesh(1, 1))(state)
     assert measured["panda"]["loss"] == 2.0  # neither 1, of the raw ones, nor 102, of augmented pictures
+
+
+def test_the_pace_is_of_all_steps_but_the_first_and_counts_every_row(monkeypatch):
+    clock = types.SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(progress, "time", clock)
+    part = types.SimpleNamespace(asked=types.SimpleNamespace(robot="panda"))
+    mixture = types.SimpleNamespace(at=lambda _: (np.zeros(7, int), np.arange(7)), batch=7)
+    of_run = progress.Meter(bare(parts=[part], mixture=mixture), 0, lambda: None)
+    one = jnp.asarray(1.0)
+    for number in range(5):
+        of_run.add(number, {"loss": one, "gradient_norm": one, "gradient_norms": {}, "rows": jnp.arange(7.0)})
+        clock.now += 0.5  # the first of which goes with the compilation
+    clock.now += 0.5
+    read = of_run.read()
+    assert (read["steps_per_s"], read["samples_per_s"]) == (pytest.approx(4 / 3, abs=1e-3), 9.33)
+    assert read["robots"] == {"panda": 3.0}
