@@ -83,6 +83,7 @@ def again(
         kept = f"{once_more.folder} (of {now.time}; remove it to measure anew)" if ran.there else ""
         repeated.append(replace(compared(known[name], now), kept=kept))
         say(str(repeated[-1]))
+    runs.remove_frames(settings.folder / AGAIN)
     return tuple(repeated)
 
 

@@ -4,6 +4,7 @@
     FOLDER/failed/SPLIT/CONDITION/SEED.txt     why a cell failed; the next run tries it again
     FOLDER/work/SPLIT/CONDITION/SEED/          checkpoints and evaluations of a cell under way
     FOLDER/locks/SPLIT/CONDITION/SEED          empty, held by the process that is at the cell; never removed
+    FOLDER/frames/                             pictures, decoded once for all cells; removed after the last
 
 A killed cell continues from its newest checkpoint, or from its last episode. Several processes may run in one
 folder: each takes cells that no other is at.
@@ -16,7 +17,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from morph_vla.training import loop
 from morph_vla.wording import count, span
 
 LOG = logging.getLogger(__name__)
-WORK, LOCKS = "work", "locks"
+WORK, LOCKS, FRAMES = "work", "locks", "frames"
 Bars = Callable[[str, str], AbstractContextManager[Any]]
 """(label, unit) -> progress bars with `trained` and `evaluated`"""
 
@@ -134,7 +135,23 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
         pace = (time.monotonic() - began) / (measured + failed)
         rest = f"; {left} left, about {span(left * pace)}" if left else ""
         say(f"{there + measured}/{len(chosen)}  {record}  ({span(time.monotonic() - began_cell)}{rest})")
+    _tidy(settings, grid)
     return Ran(measured, failed, there)
+
+
+def _tidy(settings: Settings, grid: Grid) -> None:
+    """Remove the decoded pictures, some gigabytes, where no cell of this part will read them again."""
+    part = cells(grid) if settings.only else cells(grid, settings.part)
+    if all(record_of(settings.folder, cell).exists() for cell in part):
+        remove_frames(settings.folder)
+
+
+def remove_frames(folder: Path) -> None:
+    """Remove a study's decoded pictures, unless a process is at a cell there; the next run decodes anew."""
+    with ExitStack() as stack:
+        locks = (path for path in (folder / LOCKS).rglob("*") if path.is_file())
+        if all(stack.enter_context(taken(path)) for path in locks):
+            shutil.rmtree(folder / FRAMES, ignore_errors=True)
 
 
 def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
@@ -164,7 +181,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     datasets, code = described(planned, cell.split), source()
     _begin(work, digest({**facts, "described": datasets}), cell.name)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
-        trained = _train(planned, cell, work / "train", _noting(note, bar.trained))
+        trained = _train(planned, cell, work / "train", settings.folder / FRAMES, _noting(note, bar.trained))
     with _timed(work, "evaluate") as note, bars(f"judging {cell.name}", "episode") as bar:
         on_report = _noting(note, bar.evaluated)
         bodies = tuple(_judge(planned, cell, trained.checkpoint, work, on_report))
@@ -190,14 +207,15 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     return record
 
 
-def _train(planned: Plan, cell: Cell, folder: Path, on_report: Callable[..., None]) -> _Trained:
-    """By our trainer, or by LeRobot's. Raises Terminated where SIGTERM stopped it: the next run does
-    the rest.
+def _train(planned: Plan, cell: Cell, folder: Path, frames: Path, on_report: Callable[..., None]) -> _Trained:
+    """By our trainer, whose decoded pictures are in `frames`, or by LeRobot's.
+
+    Raises Terminated where SIGTERM stopped it: the next run does the rest.
     """
     if isinstance(planned.conditions[cell.condition], Training):
         made = theirs.train(planned, cell, folder, on_report)
         return _Trained(made.checkpoint, made.parameters, made.loss, None, options.versions())
-    trained = loop.train(planned.recipe(cell), folder, on_report=on_report)
+    trained = loop.train(planned.recipe(cell), folder, on_report=on_report, frames=frames)
     if trained.stopped:
         raise Terminated
     loss, held_out_loss = (_last(trained.curve, key) for key in ("loss", "held_out_loss"))

@@ -66,22 +66,25 @@ def train(
     *,
     on_report: Callable[[Report], None] | None = None,
     evaluate: Callable[[Path], Mapping[str, float]] | None = None,
+    frames: Path | None = None,
 ) -> Run:
     """Train `recipe` into `folder`; resume from its newest checkpoint when there is one.
 
     `trackers` and `on_report` are given every line of the log. `evaluate` is given the checkpoints of the
     recipe's `evaluation.every` steps, and what it returns goes to the trackers (`serving.trials.train` tries
-    the recipe's suites so). Of several processes (`jax.distributed`) every one calls this, and the first
-    alone calls these back. Raises MorphVlaError when the folder holds a run of another recipe or of other
-    data, while another process trains in it, and for a recipe whose state is larger than a device's memory.
+    the recipe's suites so). Decoded pictures lie in `frames`, which runs may share (default: in the folder).
+    Of several processes (`jax.distributed`) every one calls this, and the first alone calls these back.
+    Raises MorphVlaError when the folder holds a run of another recipe or of other data, while another process
+    trains in it, and for a recipe whose state is larger than a device's memory.
     """
     with alone(Path(folder)) if sharding.is_first() else nullcontext():
-        return _train(recipe, Path(folder), trackers, on_report, evaluate)
+        return _train(recipe, Path(folder), frames or Path(folder) / "cache", trackers, on_report, evaluate)
 
 
 def _train(
     recipe: Recipe,
     folder: Path,
+    frames: Path,
     trackers: Sequence[Tracker],
     on_report: Callable[[Report], None] | None,
     evaluate: Callable[[Path], Mapping[str, float]] | None,
@@ -98,7 +101,7 @@ def _train(
         begin_with.new_leaves(recipe, weights.open_checkpoint(recipe.weights))
     if saved:
         check_places(folder, recipe)
-    read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
+    read = partial(Source, recipe, frames, jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
     about = describe(recipe, source)
     if saved:

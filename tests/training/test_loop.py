@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from morph_vla import policies
+from morph_vla.data import frames
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.parts import PARTS
 from morph_vla.recipes.keys import Recipe, Training
@@ -190,3 +191,14 @@ def test_a_full_disk_loses_no_earlier_checkpoint(tiny_recipe, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoint.steps(tmp_path / "checkpoints") == [0]
     assert loop.train(tiny_recipe, tmp_path).checkpoint.name == "6"
+
+
+@pytest.mark.slow
+def test_runs_may_share_their_decoded_pictures(tiny_recipe, tiny_run, tmp_path, monkeypatch):
+    def decode(*_: object) -> None:
+        pytest.fail("the pictures were decoded again")
+
+    monkeypatch.setattr(frames, "_fill", decode)
+    run = loop.train(tiny_recipe, tmp_path / "run", frames=tiny_run.folder / "cache")
+    assert run.checkpoint.is_dir()
+    assert not (tmp_path / "run" / "cache").exists()
