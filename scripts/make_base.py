@@ -70,6 +70,8 @@ class Settings:
     """States in which the expert tries each task of a new suite"""
     also: str = ""
     """A drop-in folder whose suites are judged on too"""
+    camera_side: str = "ahead"
+    """Of the hand, where its camera is: `hand` (by its own x axis) in the bodies of shipped `pi05-nano`"""
 
     @classmethod
     def of(cls, recipe: str, overrides: Sequence[str] = (), **asked: Any) -> "Settings":
@@ -97,13 +99,14 @@ class Settings:
             words += ["--recipe", self.recipe]
         for key, default in vars(Settings.of(self.recipe)).items():
             if key != "overrides" and getattr(self, key) != default:
-                words += [f"--{key}", str(getattr(self, key))]
+                words += [f"--{key.replace('_', '-')}", str(getattr(self, key))]
         return f"python scripts/make_base.py {shlex.join(words)}"
 
     def drawn(self, of_set: str, seed: int, bodies: int) -> list[object]:
         """The command that draws bodies with suites."""
         words = ["robots", "vary", ROBOT, "--set", of_set, "--seed", seed, "--count", bodies]
-        return [*words, "--suites", self.tasks, "--trials", self.trials]
+        side = [] if self.camera_side == Settings.camera_side else ["--camera-side", self.camera_side]
+        return [*words, "--suites", self.tasks, "--trials", self.trials, *side]
 
 
 class Maker:
@@ -277,7 +280,7 @@ def main() -> None:
         field.name for field in dataclasses.fields(Settings) if field.name not in ("overrides", "recipe")
     ]
     for name in names:
-        parser.add_argument(f"--{name}", type=type(getattr(Settings, name)))
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(getattr(Settings, name)))
     parser.add_argument("--only", choices=["pack"], help="write the base and its card alone")
     about = "of --only pack: a run or a checkpoint (default: train in -o)"
     parser.add_argument("--run", type=Path, metavar="FOLDER", help=about)

@@ -64,12 +64,11 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
     if not arguments.policy and not arguments.checkpoint:
         raise MorphVlaError(f"what is evaluated? a checkpoint's folder, or --policy {ELSEWHERE}")
     if not arguments.policy:
-        from morph_vla.serving import keys
         from morph_vla.serving import policy as policies
         from morph_vla.suites.suite import Suite
 
         first = tasks[0]
-        cameras = keys.roles(list(first.cameras if isinstance(first, Suite) else first.images))
+        cameras = tuple(first.cameras if isinstance(first, Suite) else first.images)
         policy = policies.load(
             arguments.checkpoint, robot=first.robot, batch=policies.EVALUATION_BATCH, refuse_unused=True,
             steps=arguments.sampler_steps, noise=arguments.noise,

@@ -57,8 +57,8 @@ class Given:
     """One of `keys.PRESETS`"""
     statistics: str = ""
     """A file or a folder with statistics"""
-    cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """The model's name -> the dataset's"""
+    cameras: tuple[str, ...] = ()
+    """Of the suite that it is to be tried in; () where a server's clients are to be looked through"""
 
     def refuse_beside(self, checkpoint: object) -> None:
         """Raise MorphVlaError where a checkpoint of ours is named, which says all of it itself."""
@@ -143,7 +143,8 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
     else:
         asked = Dataset(dataset=str(folder), robot=name, preset=preset if known else "")
     of_preset = keys.last_parts(keys.PRESETS[preset]) if preset else {}
-    cameras = _cameras(folder, given.cameras or asked.cameras or of_preset, processor)
+    offered = _offered(folder, given.cameras, asked.cameras or of_preset, processor)
+    cameras = _cameras(folder, offered, processor, given.cameras or (*offered.values(),))
     actions = processor.actions or (asked.actions if sources or known else "")
     if known and preset == "droid" and not (sources or processor.actions):
         LOG.warning(
@@ -169,8 +170,34 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
     return dataclasses.replace(asked, cameras=cameras, actions=actions)
 
 
-def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> dict[str, str]:
+def _offered(
+    folder: Path, suites: Sequence[str], own: Mapping[str, str], processor: Processor
+) -> Mapping[str, str]:
+    """The model's name -> a camera: what the recipe or the preset says, where the suite has all of these.
+
+    Else the suite's, by their names (`keys.roles`); a checkpoint of LeRobot then has names of its own.
+    """
+    if not suites or (own and set(own.values()) <= set(suites)):
+        return own
+    if processor.cameras:
+        return keys.roles(suites)
+    if own:
+        LOG.warning(
+            "%s: the suite has not all of the cameras %s; it looks through %s instead",
+            folder, ", ".join(own.values()),
+            ", ".join(f"{camera} (as {role})" for role, camera in keys.roles(suites).items()),
+        )  # fmt: skip
+    elif spare := keys.left_out(suites):
+        LOG.warning("%s: %s", folder, spare)
+    return keys.roles(suites)
+
+
+def _cameras(
+    folder: Path, offered: Mapping[str, str], processor: Processor, there: Sequence[str]
+) -> dict[str, str]:
     """The model's name for a camera -> that of what is offered: a recipe's, a suite's or a client's.
+
+    `there` are all cameras that might have been offered.
 
     A policy of LeRobot sees its cameras in the order of config.json, whatever is offered calls first. Where
     these have the model's names, what is offered for others is left out.
@@ -191,12 +218,12 @@ def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> 
                 f"{', '.join(offered)}; give --recipe RECIPE whose data.cameras have a name for one of them"
             )
     else:
-        names = [_alike(theirs, name, offered) if offered else name for name in theirs]
+        names = [_alike(theirs, name, offered, there) if offered else name for name in theirs]
         chosen = dict(zip(known, names, strict=False))
         if "" in names or len({*names}) < len(names):
             raise MorphVlaError(
                 f"{folder}: the checkpoint looks through {', '.join(theirs)}, and there are only "
-                f"{', '.join(offered.values())}; give --recipe RECIPE whose data.cameras have a name for each"
+                f"{', '.join(there)}; give --recipe RECIPE whose data.cameras have a name for each"
             )
         if tuple(names) != theirs:
             LOG.warning(
@@ -208,9 +235,9 @@ def _cameras(folder: Path, offered: Mapping[str, str], processor: Processor) -> 
     return {camera: name for camera, name in chosen.items() if name}
 
 
-def _alike(theirs: Sequence[str], name: str, offered: Mapping[str, str]) -> str:
-    """What is offered by the same name, else for the same role (`keys.roles`), else nothing."""
-    if name in offered.values():
+def _alike(theirs: Sequence[str], name: str, offered: Mapping[str, str], there: Sequence[str]) -> str:
+    """What is there by the same name, else offered for the same role (`keys.roles`), else nothing."""
+    if name in there:
         return name
     role = next((role for role, camera in keys.roles(theirs).items() if camera == name), "")
     return offered.get(role, "")

@@ -23,6 +23,8 @@ PROMPTED = "; a prompt for requests without one: `morph-vla serve --prompt TEXT`
 MAX_KEY = 200
 """Letters of a key, those of the maps around it included"""
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
+ON_HANDS = ("wrist", "hand", "gripper")
+"""What is in the name of a camera that moves with a hand: `eye_in_hand`, `wrist_image_left`"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,8 @@ def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False, 
     A camera that has a name of the dialect is read from the key of that name, another from that of its slot.
     `environment`: the policy asks for the poses of objects, which have the same key in every dialect.
 
-    Raises MorphVlaError for an unknown preset, and for one without a camera that the policy looks through.
+    Raises MorphVlaError for an unknown preset, for one without a camera that the policy looks through, and where
+    a camera called a hand's would be shown what is none's.
     """
     if not preset:
         images = {name: (f"images/{name}",) for name in cameras.values()}
@@ -100,16 +103,27 @@ def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False, 
                 f"'{name}', which the policy looks through as {camera}; leave --preset out, or call the "
                 f"cameras of data.cameras as the clients do ({', '.join(named)})"
             )
+        if is_on_hand(name) and not is_on_hand(key[0]):
+            raise MorphVlaError(
+                f"preset '{preset}' has {key[0]} for {camera}, through which the policy sees '{name}', a "
+                "hand's: two cameras would be exchanged; leave --preset out, and have the clients send "
+                f"images/{name}"
+            )
     chosen = {name: by_name.get(name) or dialect.images[camera] for camera, name in cameras.items()}
     return dataclasses.replace(dialect, images=chosen, environment=environment, prompt=prompt)
 
 
 def by_another_name(keys: Keys) -> dict[str, str]:
-    """Camera -> its key, of those whose client calls a camera otherwise: `cam_low` from `images/cam_high`."""
-    return {
-        camera: key for camera, (key, *_) in keys.images.items() if key.startswith("images/")
-        if key.rpartition("/")[2] != camera
-    }  # fmt: skip
+    """Camera -> its key, of those that a client calls otherwise: `cam_low` from `images/cam_high`.
+
+    `exterior` from `observation/exterior_image_1_left` is not otherwise, `exterior_image_2_left` is.
+    """
+    others = {}
+    for camera, (key, *_) in keys.images.items():
+        last = key.rpartition("/")[2]
+        if camera != last if key.startswith("images/") else camera not in last:
+            others[camera] = key
+    return others
 
 
 def last_parts(dialect: Keys) -> dict[str, str]:
@@ -117,16 +131,33 @@ def last_parts(dialect: Keys) -> dict[str, str]:
     return {camera: several[0].rpartition("/")[2] for camera, several in dialect.images.items()}
 
 
-def roles(cameras: Sequence[str]) -> dict[str, str]:
-    """The model's name -> a suite's camera, where no policy says: those on wrists have it in their name.
+def is_on_hand(name: str) -> bool:
+    """Whether a camera's name, or its key, says that it moves with a hand."""
+    return any(part in name for part in ON_HANDS)
 
-    `exterior, wrist` are the base's and the left wrist's. A second of a kind is left out.
+
+def roles(cameras: Sequence[str]) -> dict[str, str]:
+    """The model's name -> a suite's camera, where no policy says: those on hands have it in their name.
+
+    `exterior, wrist` are the base's and the left wrist's. A second of a kind is left out (`left_out`).
     """
     names: dict[str, str] = {}
     for camera in cameras:
         right = "right" in camera
-        names.setdefault((RIGHT if right else LEFT) if "wrist" in camera else BASE, camera)
+        names.setdefault((RIGHT if right else LEFT) if is_on_hand(camera) else BASE, camera)
     return names
+
+
+def left_out(cameras: Sequence[str]) -> str:
+    """A sentence on those of a suite's cameras that have no role; "" where each has one."""
+    shown = roles(cameras)
+    if not (spare := [camera for camera in cameras if camera not in shown.values()]):
+        return ""
+    looks = ", ".join(f"{camera} (as {role})" for role, camera in shown.items())
+    return (
+        f"the policy does not say its cameras: by their names it looks through {looks}, and not through "
+        f"{', '.join(spare)}; --recipe RECIPE with data.cameras says it"
+    )
 
 
 def request(observation: Mapping[str, Any], keys: Keys) -> dict[str, Any]:

@@ -173,6 +173,10 @@ def reach(
     LOG.warning(
         "%s does not say what joints, units and rate its actions have: they are taken as the suite's", address
     )
+    if not preset:  # what it is not asked for, a server leaves
+        return RemotePolicy(client, keys.of({name: name for name in cameras}))
+    if spare := keys.left_out(cameras):
+        LOG.warning("%s: %s", address, spare)
     return RemotePolicy(client, keys.of(keys.roles(cameras), preset))
 
 

@@ -14,6 +14,11 @@ CameraSide = Literal["ahead", "hand"]
 `ahead`: that which the arm reaches to, on every arm; `hand`: that of the hand's own x axis, which on a
 mirrored arm may be the side of its base (docs/evidence.md, "Why used fails on mirrored arms from pictures").
 """
+HEADER: dict[CameraSide, tuple[str, ...]] = {
+    "ahead": ("# The hand's camera is on the side that the arm reaches to.",),
+    "hand": (),
+}
+"""What a suite's file says of it; none said anything before 2026-11-30"""
 FRAME = {"width": 96, "height": 96}
 BESIDE, AHEAD = (0.09, -0.1), (0.02, 0.02)
 """[m] At a scale of 1, beside and ahead of the tool: the hand's camera, and what it looks at"""
@@ -38,11 +43,14 @@ def wrist(palm: str, palm_from_frame: Transform, scale: float) -> dict[str, obje
     return {"link": palm, "position": beside, "look_at": ahead, "fovy": 75, **FRAME}
 
 
-def facing(palm_from_frame: Transform, root_from_palm: Transform, heading: float) -> Transform:
-    """A hand's frame, turned half round its z axis where its x axis would point back to the base.
+def facing(
+    palm_from_frame: Transform, root_from_palm: Transform, heading: float, side: CameraSide = "ahead"
+) -> Transform:
+    """A hand's frame; `ahead`, turned half round its z axis where its x axis would point back to the base.
 
     `root_from_palm` is the palm's pose where the arm begins, `heading` [rad] the way it reaches, about z.
     """
     way: Float[np.ndarray, "3"] = np.array([math.cos(heading), math.sin(heading), 0.0])
     ahead = float(way @ root_from_palm[:3, :3] @ palm_from_frame[:3, 0])
-    return palm_from_frame @ np.diag([-1.0, -1.0, 1.0, 1.0]) if ahead < -SIDEWAYS else palm_from_frame
+    turned = side == "ahead" and ahead < -SIDEWAYS
+    return palm_from_frame @ np.diag([-1.0, -1.0, 1.0, 1.0]) if turned else palm_from_frame

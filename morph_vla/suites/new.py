@@ -163,6 +163,7 @@ def text(name: str, made: Plan, tasks: Sequence[str]) -> str:
         "# Units: metres, seconds, kilograms, radians; positions in the robot's base frame, z up.",
         "#",
         f"#   morph-vla suites check {name}",
+        *mounts.HEADER[made.camera_side],
         "",
     ]
     body = [*yaml_text.lines(common)]
@@ -353,10 +354,9 @@ def _within(start: dict[str, float], robot: Robot) -> dict[str, float]:
 
 def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:
     """One that looks back at the middle of the field from beyond it, and one beside the gripper."""
-    tool, field, frame = made.tool, made.field, made.tool.palm_from_frame
-    if made.camera_side == "ahead":
-        root_from_palm = made.robot.forward_kinematics(_begun(made.robot, made.names, field))[tool.palm]
-        frame = mounts.facing(frame, root_from_palm, field.heading)
+    tool, field = made.tool, made.field
+    root_from_palm = made.robot.forward_kinematics(_begun(made.robot, made.names, field))[tool.palm]
+    frame = mounts.facing(tool.palm_from_frame, root_from_palm, field.heading, made.camera_side)
     return {
         "exterior": mounts.exterior(x, y, float(field.origin[2]), field.heading, made.size),
         "wrist": mounts.wrist(tool.palm, frame, tool.opening / PANDA_OPENING),

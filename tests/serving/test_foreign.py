@@ -18,6 +18,7 @@ from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card as cards
 from morph_vla.serving import foreign, foreign_stats, keys
 from morph_vla.serving.foreign import Given
+from morph_vla.serving.foreign_stats import Processor
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.weights import tensors
 from morph_vla.weights.checkpoint import nested
@@ -189,10 +190,40 @@ def test_a_preset_alone_says_that_answers_are_taken_for_deltas(folders, caplog):
 
 
 def test_in_an_evaluation_its_cameras_are_the_suites(folders, tiny_suite):
-    cameras = keys.roles(list(tiny_suite.cameras))
+    cameras = tuple(tiny_suite.cameras)
     policy = CheckpointPolicy(folders / "openpi", robot="panda", given=given(folders, cameras=cameras))
     errors = [finding for finding in fit.check(policy, tiny_suite) if finding.severity == "error"]
     assert not errors
+
+
+def test_a_recipes_cameras_are_looked_through_in_a_suite_that_has_them(caplog):
+    """Whatever else the suite shows, and whatever a camera's name sounds like."""
+    own, openpi = {"base_0_rgb": "front", "left_wrist_0_rgb": "tip"}, Processor()
+    assert foreign._offered(Path("x"), ("side", "front", "tip"), own, openpi) == own
+    assert foreign._offered(Path("x"), (), own, openpi) == own  # served: as the clients call them
+    assert caplog.messages == []
+    by_name = {"base_0_rgb": "side", "left_wrist_0_rgb": "hand"}
+    assert foreign._offered(Path("x"), ("side", "hand", "front"), own, openpi) == by_name
+    (sentence,) = caplog.messages
+    assert sentence == (
+        "x: the suite has not all of the cameras front, tip; it looks through side (as base_0_rgb), hand (as "
+        "left_wrist_0_rgb) instead"
+    )
+    caplog.clear()
+    assert foreign._offered(Path("x"), ("side", "hand", "front"), {}, openpi) == by_name
+    (sentence,) = caplog.messages
+    assert sentence.endswith("and not through front; --recipe RECIPE with data.cameras says it")
+
+
+def test_cameras_that_a_checkpoint_names_are_taken_by_their_names_first():
+    """Two of them sound like a base's, so that by their roles one would be left out."""
+    of_lerobot = Processor(cameras=("front", "top"))
+    suite = ("top", "wrist", "front")
+    offered = foreign._offered(Path("x"), suite, {}, of_lerobot)
+    assert foreign._cameras(Path("x"), offered, of_lerobot, suite) == {
+        "base_0_rgb": "front",
+        "left_wrist_0_rgb": "top",
+    }
 
 
 def test_openpis_statistics_are_those_of_the_preset_or_of_the_only_asset(folders, tmp_path):

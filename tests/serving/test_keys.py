@@ -138,6 +138,23 @@ def test_each_camera_is_read_by_its_own_name_where_the_dialect_has_it():
     turned = keys.of({"base_0_rgb": "wrist", "left_wrist_0_rgb": "front"}, "so101")
     assert turned.images == {"wrist": ("images/wrist",), "front": ("images/front",)}
     assert keys.by_another_name(turned) == {}
+    second = keys.of({"base_0_rgb": "exterior_image_2_left", "left_wrist_0_rgb": "hand"}, "droid")
+    assert keys.by_another_name(second) == {
+        "exterior_image_2_left": "observation/exterior_image_1_left",
+        "hand": "observation/wrist_image_left",
+    }
+
+
+@pytest.mark.parametrize("preset", ["droid", "libero", "ur5", "roboarena", "aloha", "so101"])
+def test_a_hands_picture_is_not_read_from_where_another_cameras_is(preset):
+    """A policy whose cameras are exchanged would be shown each other's."""
+    exchanged = {"base_0_rgb": "eye_in_hand", "left_wrist_0_rgb": "side"}
+    words = (
+        rf"^preset '{preset}' has \S+ for base_0_rgb, through which the policy sees 'eye_in_hand', a hand's: "
+        r"two cameras would be exchanged; leave --preset out, and have the clients send images/eye_in_hand$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        keys.of(exchanged, preset)
 
 
 def test_a_key_is_of_one_camera():
@@ -169,3 +186,15 @@ def test_cameras_have_roles_by_their_names():
         "left_wrist_0_rgb": "cam_left_wrist",
         "right_wrist_0_rgb": "cam_right_wrist",
     }
+    assert keys.roles(["agentview_image", "robot0_eye_in_hand_image"]) == {  # LIBERO's
+        "base_0_rgb": "agentview_image",
+        "left_wrist_0_rgb": "robot0_eye_in_hand_image",
+    }
+
+
+def test_cameras_without_a_role_are_said():
+    assert keys.left_out(["exterior", "wrist"]) == ""
+    assert keys.left_out(["front", "top", "hand"]) == (
+        "the policy does not say its cameras: by their names it looks through front (as base_0_rgb), hand "
+        "(as left_wrist_0_rgb), and not through top; --recipe RECIPE with data.cameras says it"
+    )

@@ -29,6 +29,14 @@ def test_a_recipe_has_a_size_of_its_own(script):
     assert script.Settings.of("pi05_nano") == script.Settings()
 
 
+def test_the_side_of_the_hands_camera_is_said_where_it_is_not_the_default(script):
+    """`hand` is that of the shipped base's bodies."""
+    settings = script.Settings(camera_side="hand")
+    assert settings.command.endswith("--base runs/nano/base --camera-side hand")
+    assert settings.drawn("interpolation", 3, 2)[-2:] == ["--camera-side", "hand"]
+    assert "--camera-side" not in script.Settings().drawn("interpolation", 3, 2)
+
+
 def test_a_stage_that_is_interrupted_keeps_its_seconds(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MORPH_VLA_PATH", "")
     maker, clock = script.Maker(tmp_path, script.Settings()), iter(range(0, 1000, 7))

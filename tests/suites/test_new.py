@@ -284,7 +284,9 @@ def test_a_mirrored_arms_camera_is_where_the_arms_own_is(panda, folder: Path):
     for robot in (panda.robot, mirrored):
         for side in ("ahead", "hand"):
             plan = new.plan(robot, camera_side=side)
-            (suite,) = load_tasks(_written(plan, ["stack"], folder / f"{robot.name}_{side}.yaml"))
+            path = _written(plan, ["stack"], folder / f"{robot.name}_{side}.yaml")
+            (suite,) = load_tasks(path)
+            assert ("side that the arm reaches to" in path.read_text()) == (side == "ahead")
             root_from_palm = robot.forward_kinematics(new._begun(robot, plan.names, plan.field))[
                 plan.tool.palm
             ]
