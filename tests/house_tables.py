@@ -101,7 +101,7 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions frames idle layout lerobot mixture phases pictures pool presets space stats "
+    "data": "actions decoding frames idle layout lerobot mixture phases pictures pool presets space stats "
     "transforms values versions video_times",
     "demo": "job words",
     "demonstrations": "attempts beginnings bodies check new_suite recording robosuite",

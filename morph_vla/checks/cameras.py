@@ -13,8 +13,8 @@ import numpy as np
 
 from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
+from morph_vla.data import decoding, pictures, video_times
 from morph_vla.data import layout as layouts
-from morph_vla.data import pictures, video_times
 from morph_vla.data.layout import Entry, Layout, Rows, Video
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.findings import Finding
@@ -33,6 +33,8 @@ class Header:
     rate: float = 0.0  # [Hz]
     promised: float = 0.0  # [s] that the header speaks of
     there: float = 0.0  # [s] until the end of the last packet
+    size: tuple[int, int] = (0, 0)  # (height, width) [pixels]
+    grey_bits: int = 0  # of depth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +111,7 @@ def _of_videos(
         yield of_camera.problem("video-times", videos[index].path, words, index)
     yield from _lengths(of_camera, lengths)
     yield from _rates(of_camera)
+    yield from _seen(of_camera)
 
 
 def header(path: Path) -> Header:
@@ -133,7 +136,8 @@ def header(path: Path) -> Header:
                     )
             # Matroska says neither; without a duration all packets were read.
             frames = stream.frames or round(promised * rate) or (0 if stream.duration else count)
-            return Header("", int(frames), rate, promised, there)
+            size = stream.height, stream.width
+            return Header("", int(frames), rate, promised, there, size, decoding.grey_bits(stream))
     except (av.error.FFmpegError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         return Header(str(reason))
@@ -185,6 +189,24 @@ def _rates(camera: _Videos) -> Iterator[Finding]:
         more = f" (and {len(odd) - 1} more videos like it)" if len(odd) > 1 else ""
         found = f"runs at {headers[odd[0]].rate:.4g} Hz, and info.json says {fps:g} Hz{more}"
         yield camera.problem("video-rate", odd[0], found, camera.files[odd[0]][0])
+
+
+def _seen(camera: _Videos) -> Iterator[Finding]:
+    """Depth, which is no picture; frames of another size than info.json says or the first video has."""
+    whole = {path: known for path, known in camera.headers.items() if not known.broken}
+    for path, known in whole.items():
+        if known.grey_bits:
+            words = f"has {known.grey_bits} bits of grey: it shows depth, which is no colour"
+            yield camera.problem("depth-video", path, words, camera.files[path][0])
+            return
+    recorded = camera.dataset.sizes.get(camera.camera)
+    height, width = recorded or next((known.size for known in whole.values()), (0, 0))
+    who = "info.json says" if recorded else "the first video has"
+    for path, known in whole.items():
+        if known.size != (height, width) and any(known.size):
+            words = "has frames of {} x {} pixels, and {} {} x {}".format(*known.size, who, height, width)
+            yield camera.problem("picture-size", path, words, camera.files[path][0])
+            return
 
 
 def of_pictures(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:

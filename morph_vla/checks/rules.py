@@ -41,6 +41,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "short-video": ("error", f"the video is shorter than the table: {_LEAVE}"),
     "long-video": ("warning", "pictures and values may be shifted against each other: look at the episode"),
     "video-times": ("error", "correct from_timestamp in meta/episodes, or write the dataset anew"),
+    "depth-video": ("error", "leave the camera out (`cameras`): eight bits of it would be left, as grey"),
     "video-rate": ("error", "pictures and values drift apart: correct fps, or make the videos anew"),
     "no-pictures": ("error", "write the dataset anew, or leave the camera out"),
     "large-row-groups": ("note", "data.frames=cache reads each once; data.frames=video one for each picture"),

@@ -43,12 +43,14 @@ class Wanted:
 def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
     """The time each frame is shown at, in order, and (shown, decoded) of those that need none before them.
 
-    Nothing is decoded. Raises MorphVlaError if the file is not a video or has no time stamps.
+    Nothing is decoded. Raises MorphVlaError if the file is not a video, has no time stamps, or shows depth.
     """
     av = require("av", "lerobot")
     try:
         with av.open(_whole(path)) as container:
             stream = _video(container, path)
+            if bits := grey_bits(stream):
+                raise MorphVlaError(f"{path}: {bits} bits of grey: depth is no colour; leave the camera out")
             shown, keys = [], []
             for packet in container.demux(stream):  # kept whole they would be the file in memory
                 if not packet.size or packet.is_discard:
@@ -62,6 +64,13 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
             return sorted(pts for pts, _ in shown), sorted(keys or shown[:1])  # damaged files mark none
     except (av.error.FFmpegError, OSError) as error:
         raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
+
+
+def grey_bits(stream: Any) -> int:
+    """Of a video of depth, as LeRobot writes it: more than eight bits of one grey. 0 of every other."""
+    kind = stream.codec_context.format
+    bits = [component.bits for component in kind.components] if kind is not None else []
+    return bits[0] if len(bits) == 1 and bits[0] > 8 else 0
 
 
 def _whole(path: str) -> str:

@@ -15,6 +15,7 @@ from morph_vla.engines.gymnasium.stage import Environments, Standing
 from morph_vla.engines.pool import LocalPool, Pool, Verdict
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.evaluation import fit
 from morph_vla.evaluation.fit import Reads, Trained, unshown
 from morph_vla.findings import Finding, Source
 from morph_vla.results import identity
@@ -161,3 +162,7 @@ def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Fi
         if name not in seen.cameras:
             has = f"camera: the suite shows {', '.join(seen.cameras) or 'none'}"
             yield finding("camera", has, f"the policy needs '{name}'{nearest(name, seen.cameras)}")
+        elif name in seen.sizes:
+            height, width = seen.sizes[name]
+            for code, subject, *words in fit.frames(policy, name, width, height):
+                yield Finding(code, fit.severity(code), Source(suite.label), (subject,), *words)

@@ -86,11 +86,15 @@ def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:
         differences.append(("robot", "", has, drives, ""))
     for rule in (_rate, _actions, _cameras, _environment, _text):
         differences += rule(policy, suite)
-    errors, where = get_args(ErrorCode), Source(suite.label)
+    where = Source(suite.label)
     return in_order(
-        Finding(code, "error" if code in errors else "warning", where, (subject,), *words)
-        for code, subject, *words in differences
+        Finding(code, severity(code), where, (subject,), *words) for code, subject, *words in differences
     )
+
+
+def severity(code: ErrorCode | WarningCode) -> Literal["error", "warning"]:
+    """Whether what differs so keeps a policy from being evaluated."""
+    return "error" if code in get_args(ErrorCode) else "warning"
 
 
 def sentence(finding: Finding) -> str:
@@ -195,20 +199,24 @@ def _cameras(policy: Trained, suite: Suite) -> Iterator[Difference]:
             has = f"camera: the suite has {', '.join(suite.cameras) or 'none'}"
             yield "camera", name, has, f"the policy needs '{name}'", ""
             continue
-        spec, size = suite.cameras[name], policy.trained.get("sizes", {}).get(name)
-        has = f"camera '{name}': the suite's frames are {spec.width} x {spec.height} pixels"
-        looks, most = f"the policy looks at {policy.image_size}", max(spec.width, spec.height)
-        if size is None:
-            if most < policy.image_size:
-                yield "frame-size-unknown", name, has, looks, "it does not say what size it was trained on"
-            continue
-        height, width = size
-        trained = f"the policy was trained on {width} x {height}"
-        if abs(math.log(spec.width * height / (spec.height * width))) > ASPECT:
-            scaled = "another shape, so that what it sees would be scaled otherwise"
-            yield "frame-size", name, has, trained, scaled
-        elif most < min(policy.image_size, max(size)):
-            yield "frame-size", name, has, trained, f"{looks}, and would see less than in training"
+        yield from frames(policy, name, suite.cameras[name].width, suite.cameras[name].height)
+
+
+def frames(policy: Trained, camera: str, width: int, height: int) -> Iterator[Difference]:
+    """What of a suite's frames [pixels] differs from those that a policy was trained on."""
+    size = policy.trained.get("sizes", {}).get(camera)
+    has = f"camera '{camera}': the suite's frames are {width} x {height} pixels"
+    looks, most = f"the policy looks at {policy.image_size}", max(width, height)
+    if size is None:
+        if most < policy.image_size:
+            yield "frame-size-unknown", camera, has, looks, "it does not say what size it was trained on"
+        return
+    trained = f"the policy was trained on {size[1]} x {size[0]}"
+    if abs(math.log(width * size[0] / (height * size[1]))) > ASPECT:
+        scaled = "another shape, so that what it sees would be scaled otherwise"
+        yield "frame-size", camera, has, trained, scaled
+    elif most < min(policy.image_size, max(size)):
+        yield "frame-size", camera, has, trained, f"{looks}, and would see less than in training"
 
 
 def _environment(policy: Trained, suite: Suite) -> Iterator[Difference]:

@@ -35,11 +35,18 @@ class Episode:
     """An episode in flight, or about to be."""
 
     state: InitialState
+    begun: bool = False  # once before, and is played from its start again
     begun_anew: bool = False  # its first worker died
     answer: Answer | None = None
     film: VideoWriter | None = None  # where it is filmed
     left: np.ndarray | None = None  # of the answer that is being executed, at the next question
     targets: list[np.ndarray] = dataclasses.field(default_factory=list)  # sent, one array a question
+
+    def forget_film(self) -> None:
+        """It is played once more, from its start."""
+        if self.film is not None:
+            self.film.discard()
+            self.film = None
 
 
 class Flights:
@@ -107,8 +114,7 @@ class Flights:
 
     def begin_no_more(self) -> None:
         """Leave out the states that have not begun; the episodes that have are finished."""
-        begun = [episode for episode in self._queue if episode.answer is not None or episode.begun_anew]
-        self._queue = deque(begun)
+        self._queue = deque(episode for episode in self._queue if episode.begun)
 
     def _turn(self, slots: Sequence[int]) -> Iterator[Trial]:
         """One group's turn: what has come back, what begins, what goes on."""
@@ -123,14 +129,12 @@ class Flights:
         episode = self._flying[slot]
         if isinstance(answer, Lost):
             del self._flying[slot]
-            if episode.film is not None:
-                episode.film.discard()
-                episode.film = None
+            episode.forget_film()
             if episode.begun_anew:
                 yield self._trial(episode, f"simulation: {answer.reason}")
             else:
                 self._anew.setdefault(answer.reason, []).append(episode.state.episode)
-                self._queue.appendleft(Episode(episode.state, begun_anew=True))
+                self._queue.appendleft(Episode(episode.state, begun=True, begun_anew=True))
             return
         episode.answer = answer
         self._show(episode, answer)
@@ -177,7 +181,9 @@ class Flights:
             if isinstance(actions, str):
                 yield self._trial(self._flying.pop(slot), actions)
             elif actions is None:  # not asked: the next question is answered by an error
-                self._queue.appendleft(Episode(self._flying.pop(slot).state))
+                again = self._flying.pop(slot)
+                again.forget_film()
+                self._queue.appendleft(Episode(again.state, begun=True, begun_anew=again.begun_anew))
             else:
                 messages[slot] = self._executed(self._flying[slot], actions)
         self._pool.send(messages)

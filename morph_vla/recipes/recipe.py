@@ -1,8 +1,10 @@
 """A recipe: which data, which model, how it is trained. YAML in `configs/`, typed, frozen, strict."""
 
 import dataclasses
+import json
 import math
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ LEAST = {
     "evaluation.episodes": 1, "data.workers": 0, "optimizer.warmup": 0,
 }  # fmt: skip
 SEEDS = 2**32  # of JAX's random numbers
+ONE_CAMERA = re.compile(r"\s*(?P<dataset>data(?:\.datasets\.\d+)?)\.cameras\.[^=]+=")
+"""A change of one of a dataset's cameras"""
 # Keys that a family on numbers has no use for -> why. Their defaults are no request.
 UNUSED_ON_STATE = {
     "training.flow_samples": "draws no noise in training",
@@ -72,6 +76,7 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     overrides = [overrides] if isinstance(overrides, str) else overrides  # a text is a sequence of letters
     base, variant = ablations.split(name, folders)
     path = dropin.find("recipes", base, folders)
+    overrides = _with_other_cameras(path, overrides)
     recipe = typed_yaml.read(path, Recipe, overrides)
     if variant:
         lists = [change for change in overrides if change.partition("=")[0] == "data.datasets"]
@@ -85,6 +90,27 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
         _check_used(recipe)
         _check_names(recipe)
     return recipe
+
+
+def _with_other_cameras(path: Path, overrides: Sequence[str]) -> list[str]:
+    """Before a change of one camera (`data.cameras.base_0_rgb=top`) all of the preset's: the others stay."""
+    others = [change for change in overrides if not ONE_CAMERA.match(change)]
+    if len(others) == len(overrides):
+        return others
+    try:
+        data = typed_yaml.read(path, Recipe, others).data
+    except ConfigError:
+        return [*overrides]  # read with all of them it says so, too
+    spelt_out, whole = [], set()
+    for change in overrides:
+        if (match := ONE_CAMERA.match(change)) and (place := match["dataset"]) not in whole:
+            whole.add(place)
+            number = int(place.rpartition(".")[2]) if place != "data" else -1
+            source = data.datasets[number] if 0 <= number < len(data.datasets) else data
+            if source.cameras:
+                spelt_out.append(f"{place}.cameras={json.dumps(source.cameras)}")
+        spelt_out.append(change)
+    return spelt_out
 
 
 def _check_beside(name: str, changes: Sequence[str], others: Sequence[str]) -> None:

@@ -104,7 +104,8 @@ def watched(a: Record, b: Record, error: Real, margin: Real) -> Watched:
 
     Of several tasks, the pairs of all take turns. Raises as `sequential.pairs_so_far` and `watch`.
     """
-    of = max((record.rows[1] - record.rows[0] for record in (a, b) if record.rows), default=None)
+    rows = [record.rows for record in (a, b) if record.rows]
+    of = min(end for _, end in rows) - max(first for first, _ in rows) if rows else None  # where both are
     pairs = sequential.pairs_so_far(a, b)
     several = pairs if len(pairs) > 1 else {}
     whole = sequential.watch(sequential.in_turn(pairs), error, margin, None if several else of)

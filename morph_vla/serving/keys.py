@@ -78,8 +78,8 @@ def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False, 
     A camera that has a name of the dialect is read from the key of that name, another from that of its slot.
     `environment`: the policy asks for the poses of objects, which have the same key in every dialect.
 
-    Raises MorphVlaError for an unknown preset, for one without a camera that the policy looks through, and where
-    a camera called a hand's would be shown what is none's.
+    Raises MorphVlaError for an unknown preset, for one without a camera that the policy looks through, and
+    where a camera called a hand's would be shown what is none's.
     """
     if not preset:
         images = {name: (f"images/{name}",) for name in cameras.values()}

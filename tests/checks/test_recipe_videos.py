@@ -212,3 +212,49 @@ def test_files_of_other_widths_are_an_error_where_info_json_says_none(write):
         "episode 3: 'action' has 6 values in episode_000000.parquet, and 5 values in episode_000003.parquet; "
     )
     assert line.startswith(f"error: {root}: {words}")
+
+
+def write_depth(path, frames: int, size: int = 16):
+    """Lossless video of 16 bits of grey, as depth cameras are kept."""
+    import av
+
+    remade = path.with_name("remade.mkv")
+    with av.open(str(remade), "w") as out:
+        stream = out.add_stream("ffv1", rate=30)
+        stream.width, stream.height, stream.pix_fmt = size, size, "gray16le"
+        for number in range(frames):
+            picture = np.full((size, size), 1000 + number, np.uint16)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="gray16le")))
+        out.mux(stream.encode(None))
+    remade.rename(path)
+
+
+def test_depth_is_no_picture(write):
+    """It would be taken for colours, all but its eight highest bits lost."""
+    root = write("v3.0")
+    path = min((root / "videos").rglob("*front*/**/*.mp4"))
+    write_depth(path, 60)
+    place = path.relative_to(root)
+    assert once(
+        check_sentences(root),
+        rf"error: {root}: episode 0: camera 'front': {place} has 16 bits of grey: it shows depth, which is "
+        r"no colour; leave the camera out \(`cameras`\): eight bits of it would be left, as grey",
+    )
+    video = frames.Video(lerobot.footage(lerobot.read(root), "front"), pool.Here(14))
+    with pytest.raises(MorphVlaError, match=r"16 bits of grey: depth is no colour; leave the camera out"):
+        video.ask(np.array([5]))()
+
+
+def test_frames_of_another_size_than_said_or_than_other_videos(write, write_video):
+    """Training scales each from its own size; what a suite must show is read from info.json."""
+    root = write("v2.1")
+    paths = sorted((root / "videos").rglob("*front*/**/*.mp4"))
+    write_video(paths[2], 13, size=34)
+    place = paths[2].relative_to(root)
+    words = rf"episode 2: camera 'front': {place} has frames of 34 x 34 pixels, and {{}} 16 x 16; each is "
+    words += r"scaled from its own size: correct the shape in meta/info.json"
+    assert once(check_sentences(root), rf"warning: {root}: {words.format('info.json says')}")
+    info = json.loads((root / "meta/info.json").read_text())
+    del info["features"]["observation.images.front"]["shape"]
+    edit_info(root, features=info["features"])
+    assert once(check_sentences(root), rf"warning: {root}: {words.format('the first video has')}")

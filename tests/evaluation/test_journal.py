@@ -252,10 +252,11 @@ def evaluated(folder: Path, *tasks: str, episodes: int = 2, **success) -> Record
     for task, record in every.items():
         journal = Journal(folder / task, record)
         for episode in range(episodes):
-            journal.add(Trial(episode=episode, success=True))
+            journal.add(Trial(episode=episode, success=task == "cube"))
         write(replace(record, trials=tuple(journal.trials.values())), folder / task / "record.json")
     of_tasks = {task: record.suite.tasks[task] for task, record in every.items()}
-    trials = tuple(Trial(episode=n, success=True, task=task) for task in tasks for n in range(episodes))
+    pairs = [(task, n) for task in tasks for n in range(episodes)]
+    trials = tuple(Trial(episode=n, success=task == "cube", task=task) for task, n in pairs)
     whole = replace(facts(**success), suite=replace(facts().suite, tasks=of_tasks), trials=trials)
     write(whole, folder / "record.json")
     return whole
@@ -303,4 +304,5 @@ def test_a_record_without_its_tasks_folders_goes_on(tmp_path, caplog):
     for task, record in every.items():
         journal = Journal(tmp_path / task, record)
         assert journal.trials.keys() == {0, 1, 2}
+        assert {(trial.task, trial.success) for trial in journal.trials.values()} == {(task, task == "cube")}
     assert not [record for record in caplog.records if record.levelname == "WARNING"]

@@ -409,3 +409,21 @@ def test_what_data_say_of_all_their_datasets_is_what_one_does_not_say():
     of_one = {field.name for field in dataclasses.fields(keys.Dataset)}
     of_data = {field.name for field in dataclasses.fields(keys.Data)}
     assert of_data == {*of_one, *config.OF_ALL, "datasets"}
+
+
+def test_a_change_of_one_camera_leaves_the_presets_others():
+    """As in a recipe that spells its cameras out: a wrist's picture was lost without a word."""
+    changes = ["data.dataset=so", "data.cameras.base_0_rgb=top"]
+    both = {"base_0_rgb": "top", "left_wrist_0_rgb": "wrist"}
+    assert config.load("pi05_so101", changes).data.cameras == both
+    assert config.load("pi05_so101", changes[::-1]).data.cameras == both
+    alone = ["data.dataset=so", "data.cameras={base_0_rgb: top}"]
+    assert config.load("pi05_so101", alone).data.cameras == {"base_0_rgb": "top"}
+    right = [*alone, "data.cameras.right_wrist_0_rgb=hand"]
+    assert config.load("pi05_so101", right).data.cameras == {"base_0_rgb": "top", "right_wrist_0_rgb": "hand"}
+    list_of_two = "data.datasets=[{preset: so101, dataset: a}, {preset: droid, dataset: b}]"
+    several = config.load(
+        "pi05_droid_so101", [list_of_two, "data.datasets.1.cameras.base_0_rgb=side"]
+    ).data.datasets
+    assert [source.cameras["base_0_rgb"] for source in several] == ["front", "side"]
+    assert all(len(source.cameras) == 2 for source in several)

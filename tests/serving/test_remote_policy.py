@@ -265,3 +265,8 @@ def test_an_evaluation_needs_a_policy(run, folder):
     assert (status, waiting[:41]) == (2, "warning: ws://127.0.0.1:9 does not answer")
     assert error.startswith("error: ws://127.0.0.1:9 is not to be reached: ")
     assert time.monotonic() - begun < 3 * LIMIT_S
+
+
+def test_a_policy_that_sees_nothing_says_so():
+    """A blind control, which is served as any other."""
+    cards.check(without(card(), cameras={}, keys={**card().keys, "images": {}}))

@@ -8,7 +8,7 @@ look; notes list what there is, to be named in the suite's file.
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -51,6 +51,8 @@ class Probe:
     """Values of the state that it is shown."""
     environment: int = 0
     """And of what is no joint's."""
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each camera's frames, (height, width) [pixels]."""
 
 
 def probe(suite: EnvironmentSuite) -> Probe:
@@ -72,11 +74,12 @@ def probe(suite: EnvironmentSuite) -> Probe:
         findings = [*_action_map(suite, len(low)), *_limits(suite, stage)]
         shown, known = _seen(suite, stage, low, high)
         findings += known
-        cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
+        pictures = {key.removeprefix("images/"): shown[key] for key in shown if key.startswith("images/")}
+        sizes = {name: (len(picture), len(picture[0])) for name, picture in pictures.items()}
         states, numbers = (len(np.asarray(shown.get(key, ()))) for key in ("state", ENVIRONMENT))
         if stage.processes:
             low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
-    return Probe(in_order(findings), low, high, cameras, states, numbers)
+    return Probe(in_order(findings), low, high, (*sizes,), states, numbers, sizes)
 
 
 def _finding(
