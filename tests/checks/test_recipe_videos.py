@@ -1,6 +1,7 @@
 """Recipes held against their videos: which are missing, cut, too short, or of another rate."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def write_depth(path, frames: int, size: int = 16):
 
     remade = path.with_name("remade.mkv")
     with av.open(str(remade), "w") as out:
-        stream = out.add_stream("ffv1", rate=30)
+        stream: Any = out.add_stream("ffv1", rate=30)
         stream.width, stream.height, stream.pix_fmt = size, size, "gray16le"
         for number in range(frames):
             picture = np.full((size, size), 1000 + number, np.uint16)

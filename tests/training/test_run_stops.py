@@ -19,7 +19,7 @@ from morph_vla.training.source import Source
 class Run:
     """A loop whose steps have the losses that are given; what it saves, and the reports that it makes."""
 
-    def __init__(self, losses: list[float], monkeypatch: pytest.MonkeyPatch, **training: int):
+    def __init__(self, losses: list[float], monkeypatch: pytest.MonkeyPatch, **training: Any):
         asked = types.SimpleNamespace(robot="panda", dataset="set")
         recordings = types.SimpleNamespace(entries=(), episode_of=lambda: np.zeros(3, int))
         source: Any = Source.__new__(Source)

@@ -75,7 +75,8 @@ def probe(suite: EnvironmentSuite) -> Probe:
         shown, known = _seen(suite, stage, low, high)
         findings += known
         pictures = {key.removeprefix("images/"): shown[key] for key in shown if key.startswith("images/")}
-        sizes = {name: (len(picture), len(picture[0])) for name, picture in pictures.items()}
+        shapes = {name: np.shape(picture) for name, picture in pictures.items()}
+        sizes = {name: (height, width) for name, (height, width, *_) in shapes.items()}
         states, numbers = (len(np.asarray(shown.get(key, ()))) for key in ("state", ENVIRONMENT))
         if stage.processes:
             low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
