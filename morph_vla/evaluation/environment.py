@@ -16,7 +16,6 @@ from morph_vla.engines.pool import LocalPool, Pool, Verdict
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation import fit
-from morph_vla.evaluation.fit import Reads, Trained, unshown
 from morph_vla.findings import Finding, Source
 from morph_vla.results import identity
 from morph_vla.results.record import EngineFacts, SuiteFacts, TaskFacts, engine_from_json
@@ -50,15 +49,17 @@ class Environment:
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What the check of the suite says, and what a trained policy misses."""
-        unfit = list(_unfit(policy, self._shown, self._probe)) if isinstance(policy, Trained) else []
-        if isinstance(policy, Reads):
-            unfit += unshown(policy, self.label, _shown_by(self._probe))
+        unfit = list(_unfit(policy, self._shown, self._probe)) if isinstance(policy, fit.Trained) else []
+        if isinstance(policy, fit.Reads):
+            unfit += fit.unshown(policy, self.label, _shown_by(self._probe))
         return [*(finding for finding in self._probe.findings if finding.severity != "note"), *unfit]
 
     def check(self) -> None:
+        """Raise MorphVlaError where the environment cannot be made."""
         making.facts(self.suite)
 
     def engine(self) -> EngineFacts | None:
+        """What simulates, as the environment says it; None where it does not."""
         return engine_from_json(making.facts(self.suite))
 
     def states(self, count: int) -> tuple[InitialState, ...]:
@@ -66,6 +67,7 @@ class Environment:
         return tuple(InitialState(row, {}, ()) for row in range(count))
 
     def facts(self, states: Sequence[InitialState] = ()) -> SuiteFacts:
+        """What a record says of it; the digest of its table is that of the rows' seeds."""
         suite, whole = self.suite, resolved(self.suite)
         table = [suite.kind, suite.id, suite.kwargs, suite.row_attribute]
         seeds = [suite.seed + state.episode for state in states]
@@ -86,17 +88,21 @@ class Environment:
         )
 
     def pool(self, slots: int, workers: int) -> Pool:
+        """Environments in worker processes; a vectorized one's in this process."""
         if self.suite.vectorized:
             return LocalPool(Environments(self._shown, slots))
         return WorkerPool(partial(Environments, self._shown), slots, workers)
 
     def actions(self, answer: object) -> Float[np.ndarray, "h a"]:
+        """A policy's answer as what the environment takes, within its bounds."""
         return reading.actions(answer, self.suite.actions, self._probe.low, self._probe.high)
 
     def arm(self, targets: Float[np.ndarray, "n a"]) -> None:
-        return None
+        """Nothing: which of its actions are joints' targets is not known, so that jumps are not counted."""
+        return
 
     def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
+        """What became of an episode, in seconds of the environment's control rate."""
         standing = verdict if isinstance(verdict, Standing) else Standing()
         success, rate = error is None and standing.ended == "success", self.control_rate
         return Trial(
@@ -137,10 +143,11 @@ def _shown_by(probe: Probe) -> dict[str, int]:
     return {f"images/{name}": 0 for name in probe.cameras} | {k: n for k, n in numbers.items() if n}
 
 
-def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Finding]:
+def _unfit(policy: fit.Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Finding]:
     """What of the suite a policy was not trained with: all that an environment says of itself."""
 
     def finding(code: str, found: str, expected: str) -> Finding:
+        """An error on the suite as a whole."""
         return Finding(code, "error", Source(suite.label), (), found, expected, "")
 
     if suite.robot and suite.robot != policy.robot_name:

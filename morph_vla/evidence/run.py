@@ -17,7 +17,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,10 +148,11 @@ def _tidy(settings: Settings, grid: Grid) -> None:
 
 def remove_frames(folder: Path) -> None:
     """Remove a study's decoded pictures, unless a process is at a cell there; the next run decodes anew."""
-    with ExitStack() as stack:
-        locks = (path for path in (folder / LOCKS).rglob("*") if path.is_file())
-        if all(stack.enter_context(taken(path)) for path in locks):
-            shutil.rmtree(folder / FRAMES, ignore_errors=True)
+    for lock in [path for path in (folder / LOCKS).rglob("*") if path.is_file()]:
+        with taken(lock) as free:
+            if not free:
+                return
+    shutil.rmtree(folder / FRAMES, ignore_errors=True)
 
 
 def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:

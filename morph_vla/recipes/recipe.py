@@ -101,14 +101,13 @@ def _with_other_cameras(path: Path, overrides: Sequence[str]) -> list[str]:
         data = typed_yaml.read(path, Recipe, others).data
     except ConfigError:
         return [*overrides]  # read with all of them it says so, too
-    spelt_out, whole = [], set()
+    cameras = {f"data.datasets.{index}": source.cameras for index, source in enumerate(data.datasets)}
+    cameras["data"] = data.cameras
+    spelt_out = []
     for change in overrides:
-        if (match := ONE_CAMERA.match(change)) and (place := match["dataset"]) not in whole:
-            whole.add(place)
-            number = int(place.rpartition(".")[2]) if place != "data" else -1
-            source = data.datasets[number] if 0 <= number < len(data.datasets) else data
-            if source.cameras:
-                spelt_out.append(f"{place}.cameras={json.dumps(source.cameras)}")
+        match = ONE_CAMERA.match(change)
+        if match and (known := cameras.pop(match["dataset"], {})):  # once
+            spelt_out.append(f"{match['dataset']}.cameras={json.dumps(known)}")
         spelt_out.append(change)
     return spelt_out
 

@@ -179,16 +179,14 @@ def _offered(
     """
     if not suites or (own and set(own.values()) <= set(suites)):
         return own
-    if processor.cameras:
-        return keys.roles(suites)
-    if own:
+    shown = keys.by_their_names(suites)
+    if own and not processor.cameras:
+        LOG.warning("%s: the suite has not all of the cameras %s: %s", folder, ", ".join(own.values()), shown)
+    elif keys.left_out(suites) and not processor.cameras:
         LOG.warning(
-            "%s: the suite has not all of the cameras %s; it looks through %s instead",
-            folder, ", ".join(own.values()),
-            ", ".join(f"{camera} (as {role})" for role, camera in keys.roles(suites).items()),
+            "%s: the checkpoint does not say its cameras: %s; --recipe RECIPE with data.cameras says them",
+            folder, shown,
         )  # fmt: skip
-    elif spare := keys.left_out(suites):
-        LOG.warning("%s: %s", folder, spare)
     return keys.roles(suites)
 
 

@@ -121,7 +121,8 @@ def by_another_name(keys: Keys) -> dict[str, str]:
     others = {}
     for camera, (key, *_) in keys.images.items():
         last = key.rpartition("/")[2]
-        if camera != last if key.startswith("images/") else camera not in last:
+        is_alike = camera == last or (camera in last and not key.startswith("images/"))
+        if not is_alike:
             others[camera] = key
     return others
 
@@ -148,16 +149,18 @@ def roles(cameras: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def left_out(cameras: Sequence[str]) -> str:
-    """A sentence on those of a suite's cameras that have no role; "" where each has one."""
-    shown = roles(cameras)
-    if not (spare := [camera for camera in cameras if camera not in shown.values()]):
-        return ""
-    looks = ", ".join(f"{camera} (as {role})" for role, camera in shown.items())
-    return (
-        f"the policy does not say its cameras: by their names it looks through {looks}, and not through "
-        f"{', '.join(spare)}; --recipe RECIPE with data.cameras says it"
-    )
+def left_out(cameras: Sequence[str]) -> list[str]:
+    """Those of a suite's cameras that have no role."""
+    shown = roles(cameras).values()
+    return [camera for camera in cameras if camera not in shown]
+
+
+def by_their_names(cameras: Sequence[str]) -> str:
+    """A sentence on what a policy that says no cameras is shown of a suite's, and what it is not."""
+    looks = ", ".join(f"{camera} (as {role})" for role, camera in roles(cameras).items())
+    spare = left_out(cameras)
+    beside = f", and not through {', '.join(spare)}" if spare else ""
+    return f"by the names of the suite's cameras it looks through {looks}{beside}"
 
 
 def request(observation: Mapping[str, Any], keys: Keys) -> dict[str, Any]:

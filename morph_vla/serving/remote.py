@@ -101,6 +101,7 @@ class ServedPolicy(RemotePolicy):
         return request
 
     def describe(self) -> dict[str, Any]:
+        """Beside that: which parameters, how they are sampled, how many rows at once."""
         card = self.card
         several = max(len(card.sizes), len(card.prompt_tokens)) > 1
         batch = None if several else card.batch  # of several programs: answers differ by rounding
@@ -175,8 +176,11 @@ def reach(
     )
     if not preset:  # what it is not asked for, a server leaves
         return RemotePolicy(client, keys.of({name: name for name in cameras}))
-    if spare := keys.left_out(cameras):
-        LOG.warning("%s: %s", address, spare)
+    if keys.left_out(cameras):
+        LOG.warning(
+            "%s does not say its cameras: %s; without --preset it is sent every one, as images/NAME",
+            address, keys.by_their_names(cameras),
+        )  # fmt: skip
     return RemotePolicy(client, keys.of(keys.roles(cameras), preset))
 
 

@@ -77,7 +77,7 @@ class Plan:
     servos: Actuators
     grip: float
     """[N] of each finger on an object"""
-    camera_side: CameraSide = "ahead"
+    camera_side: CameraSide = "ahead"  # of the hand
 
     @property
     def spins(self) -> bool:

@@ -206,13 +206,19 @@ def test_a_recipes_cameras_are_looked_through_in_a_suite_that_has_them(caplog):
     assert foreign._offered(Path("x"), ("side", "hand", "front"), own, openpi) == by_name
     (sentence,) = caplog.messages
     assert sentence == (
-        "x: the suite has not all of the cameras front, tip; it looks through side (as base_0_rgb), hand (as "
-        "left_wrist_0_rgb) instead"
+        "x: the suite has not all of the cameras front, tip: by the names of the suite's cameras it looks "
+        "through side (as base_0_rgb), hand (as left_wrist_0_rgb), and not through front"
     )
     caplog.clear()
     assert foreign._offered(Path("x"), ("side", "hand", "front"), {}, openpi) == by_name
     (sentence,) = caplog.messages
-    assert sentence.endswith("and not through front; --recipe RECIPE with data.cameras says it")
+    assert sentence.startswith(
+        "x: the checkpoint does not say its cameras: by the names of the suite's cameras"
+    )
+    assert sentence.endswith("and not through front; --recipe RECIPE with data.cameras says them")
+    caplog.clear()
+    assert foreign._offered(Path("x"), ("side", "hand"), {}, openpi) == by_name
+    assert caplog.messages == []  # each has its place
 
 
 def test_cameras_that_a_checkpoint_names_are_taken_by_their_names_first():

@@ -193,8 +193,9 @@ def test_cameras_have_roles_by_their_names():
 
 
 def test_cameras_without_a_role_are_said():
-    assert keys.left_out(["exterior", "wrist"]) == ""
-    assert keys.left_out(["front", "top", "hand"]) == (
-        "the policy does not say its cameras: by their names it looks through front (as base_0_rgb), hand "
-        "(as left_wrist_0_rgb), and not through top; --recipe RECIPE with data.cameras says it"
-    )
+    assert keys.left_out(["exterior", "wrist"]) == []
+    assert keys.left_out(["front", "top", "hand"]) == ["top"]
+    looks = "by the names of the suite's cameras it looks through front (as base_0_rgb), hand "
+    looks += "(as left_wrist_0_rgb)"
+    assert keys.by_their_names(["front", "hand"]) == looks
+    assert keys.by_their_names(["front", "top", "hand"]) == f"{looks}, and not through top"

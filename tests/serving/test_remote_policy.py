@@ -268,5 +268,22 @@ def test_an_evaluation_needs_a_policy(run, folder):
 
 
 def test_a_policy_that_sees_nothing_says_so():
-    """A blind control, which is served as any other."""
-    cards.check(without(card(), cameras={}, keys={**card().keys, "images": {}}))
+    """A blind control, which is served as any other; a card whose keys have pictures lacks its cameras."""
+    blind = without(card(), cameras={}, keys={**card().keys, "images": {}})
+    assert cards.check(blind) is None
+    assert blind.request_keys().images == {}
+    with pytest.raises(MorphVlaError, match="does not say cameras as it should"):
+        cards.check(without(card(), cameras={}))
+
+
+def test_a_server_of_somebody_else_is_sent_every_camera_where_no_preset_says_which(caplog):
+    """Which of them it looks through is its own affair; a preset has keys for few."""
+    cameras = ["front", "top", "wrist"]
+    with other(Small()) as server:
+        address = f"ws://127.0.0.1:{server.port}"
+        assert [*remote.reach(address, cameras)._keys.images] == cameras
+        assert "not through" not in caplog.text
+        known = remote.reach(address, cameras, preset="droid")._keys.images
+    assert [*known] == ["front", "wrist"]
+    words = "left_wrist_0_rgb), and not through top; without --preset it is sent every one, as images/NAME"
+    assert caplog.messages[-1].endswith(words)
