@@ -1,6 +1,7 @@
-"""What is wrong with a dataset's cameras: with videos by their headers and last packets, none is decoded.
+"""What is wrong with a dataset's cameras: with videos by their headers and last packets.
 
-Of a camera whose pictures are within the tables a few are decoded, and the tables' footers are read.
+Of a camera whose pictures are within the tables a few are decoded, and the tables' footers are read. Of every
+camera a few pictures are compared (`checks.still_cameras`).
 """
 
 import dataclasses
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
+from morph_vla.checks import still_cameras
 from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
 from morph_vla.data import decoding, pictures, video_times
@@ -60,10 +63,11 @@ def of_cameras(
     cameras: Sequence[str],
     lengths: Mapping[int, int],
     rows: Rows | None = None,
+    states: Float[np.ndarray, "n j"] | None = None,
 ) -> Iterator[Finding]:
     """Problems of these episodes' and cameras' videos; `lengths`: the frames of each in the tables.
 
-    `rows`: the tables' rows, as far as they could be read.
+    `rows`: the tables' rows, as far as they could be read, and their `states`.
     """
     where = str(dataset.root)
     for asked in cameras:
@@ -76,6 +80,8 @@ def of_cameras(
             yield from of_pictures(dataset, camera, rows) if rows is not None else ()
         else:
             yield from _of_videos(dataset, camera, entries, lengths)
+        if camera in dataset.cameras and rows is not None and states is not None:
+            yield from still_cameras.of_camera(dataset, camera, entries, rows, states)
 
 
 def _of_videos(

@@ -1,8 +1,8 @@
 """A recipe held against its data, robots, tokenizer and weights before anything is trained, in seconds.
 
 `check` returns every problem it finds, and raises for none. Values are read, videos are known by their
-headers, parameters by their names: no video is decoded, nothing converted, downloaded or loaded. A few
-images stored in Parquet tables are decoded.
+headers, parameters by their names: nothing is converted, downloaded or loaded. A few pictures of every
+camera are decoded.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla import robots
 from morph_vla.checks import cameras, recipe_model, recipe_values, same_robot
@@ -157,7 +158,8 @@ def _dataset(
     if rows is not None:
         indices, counts = np.unique(rows.episode, return_counts=True)
         lengths |= dict(zip(indices.tolist(), counts.tolist(), strict=True))
-    problems += cameras.of_cameras(dataset, entries, tuple(asked.cameras.values()), lengths, rows)
+    states = _states(rows, state)
+    problems += cameras.of_cameras(dataset, entries, tuple(asked.cameras.values()), lengths, rows, states)
     if not (asked.cameras or on_numbers):
         found = f"no camera of the dataset is used (it has {', '.join(dataset.cameras) or 'none'})"
         problems.append(problem("no-cameras", f"{key}.cameras", found))
@@ -172,6 +174,13 @@ def _dataset(
     frames = len(rows.episode) if rows is not None else 0
     facts = dataset.version, len(entries), held_out, frames, dataset.fps, dataset.robot_type
     return Checked(key, str(dataset.root), asked.robot, *facts)
+
+
+def _states(rows: Rows | None, keys: Sequence[str]) -> Float[np.ndarray, "n j"] | None:
+    """The values of these keys side by side; None where one could not be read."""
+    if rows is None or any(key not in rows.values for key in keys):
+        return None
+    return np.concatenate([rows.values[key] for key in keys], axis=1)
 
 
 def _other_robot(robot: str, recorded_on: str, key: str) -> Iterator[Finding]:

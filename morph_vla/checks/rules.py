@@ -48,6 +48,11 @@ RULES: dict[str, tuple[Severity, str]] = {
     "missing-picture": ("error", f"fetch or write the dataset anew, or {_LEAVE}"),
     "broken-picture": ("error", f"fetch or write the dataset anew, or {_LEAVE}"),
     "picture-size": ("warning", "each is scaled from its own size: correct the shape in meta/info.json"),
+    "still-camera": (
+        "warning",
+        "frozen, or it does not see the robot: look at the episode, or leave the camera out (`cameras`)",
+    ),
+    "flat-camera": ("warning", "covered, or not plugged in? leave the camera out (`cameras`) or record anew"),
     # a recipe's data
     "robot": ("error", "`morph-vla robots check` has more on a robot's file"),
     "dataset": ("error", "name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one"),

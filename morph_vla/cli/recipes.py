@@ -56,7 +56,7 @@ def count(recipe: Any) -> object:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Print every problem, errors first; no video is decoded and nothing is fetched."""
+    """Print every problem, errors first; a few pictures are decoded and nothing is fetched."""
     from morph_vla.checks import recipe as checks
     from morph_vla.findings import counts, errors
 
