@@ -101,8 +101,8 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions decoding frames idle layout lerobot mixture phases pictures pool presets space stats "
-    "transforms values versions video_times",
+    "data": "actions decoding frames idle layout lerobot mixture phases pictures pool presets recorded space "
+    "stats transforms values versions video_times",
     "demo": "job words",
     "demonstrations": "attempts beginnings bodies check new_suite recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
@@ -123,7 +123,7 @@ PUBLIC = {
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
     "kinematics markup meshes mjcf parallel_jaw reach records robot screws side standing standpoint template "
-    "text tool",
+    "text tool views",
     "serving": "activations bounds carried history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment mounts new objects on_robot shapes suite tasks variation",

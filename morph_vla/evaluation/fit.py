@@ -20,6 +20,7 @@ from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
 from morph_vla.robots.standpoint import standpoint, told
 from morph_vla.robots.tool import tool_space
+from morph_vla.robots.views import apart, views
 from morph_vla.suites.suite import Suite
 
 ErrorCode = Literal[
@@ -34,11 +35,12 @@ ErrorCode = Literal[
     "frame-size",
     "environment",
 ]
-WarningCode = Literal["task-text", "frame-size-unknown", "start-pose", "urdf-changed"]
+WarningCode = Literal["task-text", "frame-size-unknown", "start-pose", "urdf-changed", "camera-side"]
 Difference = tuple[ErrorCode | WarningCode, str, str, str, str]
 """Code, subject, found, expected, consequence."""
 KINDS = ("absolute", "delta", "velocity")  # of actions that can be turned into absolute targets
 ASPECT = 0.02  # frames whose width by height differs by more are another shape
+SIDEWAYS = 30.0  # [deg] round what it looks at, from where on a camera shows another side of it
 BEYOND = 2.0  # in units in which the trained range (q01 to q99) is -1 to 1
 
 
@@ -80,7 +82,7 @@ def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:
     if name_of("robots", suite.robot) == name_of("robots", policy.robot_name):
         trained, robot = policy.trained, robots.load(suite.robot)
         differences += [*_joints(trained, robot), *_statistics(trained, robot)]
-        differences += [*_start(trained, robot, suite), *_urdf(trained, robot)]
+        differences += [*_start(trained, robot, suite), *_urdf(trained, robot), *_sides(policy, robot, suite)]
     else:
         has, drives = f"robot: the suite has '{suite.robot}'", f"the policy drives '{policy.robot_name}'"
         differences.append(("robot", "", has, drives, ""))
@@ -165,6 +167,19 @@ def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Diff
         begins = ", ".join(f"{names[j]} {start[j]:.4g}" for j in outside)
         seen = ", ".join(f"{low[j]:.4g} to {high[j]:.4g}" for j in outside)
         yield "start-pose", "", f"start: episodes begin at {begins}", f"the policy was trained on {seen}", ""
+
+
+def _sides(policy: Trained, robot: Robot, suite: Suite) -> Iterator[Difference]:
+    """Cameras that look from another side than in training, as one on the other side of a hand."""
+    cameras = {name: suite.cameras[name] for name in policy.cameras.values() if name in suite.cameras}
+    stands = {name: (camera.link, camera.position, camera.look_at) for name, camera in cameras.items()}
+    shown = views(robot, hands.start(robot, suite), stands, suite.table.center)
+    for name, view in shown.items():
+        known = policy.trained.get("views", {}).get(name)
+        if known and (angle := apart(view, known)) > SIDEWAYS:
+            has = f"camera '{name}': the suite has it {angle:.0f} degrees round what it looks at"
+            trained = "from where it was nearest in training"
+            yield "camera-side", name, has, trained, "it sees another side than the policy learnt to act on"
 
 
 def _urdf(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla import robots
+from morph_vla.data import recorded
 from morph_vla.data.space import Space, relative, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
@@ -18,6 +19,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.tool import left_first
+from morph_vla.robots.views import views
 from morph_vla.training.datasets import pose_stats, read_parts, robot_stats
 from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats, of_body
@@ -75,12 +77,31 @@ def of_parts(
             **of_robot(own[0].robot, stats[name], space),
             "tasks": texts if len(texts) <= MAX_TEXTS else [],
             "sizes": sizes,
+            **_of_views(own),
             "control_rate": recordings.fps,
             "actions": asked.actions,
             "cameras": cameras,
             **of_environment(recordings.environment_names, poses[name]),
         }
     return known
+
+
+def _of_views(own: Sequence[Part]) -> dict[str, Any]:
+    """From where each camera of one robot's datasets looked, where `morph-vla record` made all of them."""
+    robot, known = own[0].robot, dict[str, list[list[float]]]()
+    for part in own:
+        scenes = recorded.scenes(part.recordings.root)
+        if not scenes:
+            return {}
+        for scene in scenes:
+            posture = robot.rest.copy()
+            for name in {*scene.start} & {*robot.names}:
+                posture[robot.names.index(name)] = scene.start[name]
+            for camera, view in views(robot, posture, scene.cameras, scene.middle).items():
+                rounded = [round(value, 4) for value in view]
+                if camera in part.asked.cameras.values() and rounded not in known.setdefault(camera, []):
+                    known[camera].append(rounded)
+    return {"views": known} if known else {}
 
 
 def of_recipe(recipe: Recipe, parts: Sequence[Part] | None = None) -> dict[str, dict[str, Any]]:
@@ -201,5 +222,18 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
         "tasks": tasks,
         **{key: first[key] for key in SHARED if key in first},
         "sizes": first.get("sizes", {}) if one_size else {},
+        **_all_views([*known.values()]),
         "unseen": True,
     }
+
+
+def _all_views(known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """From where the cameras of any of the robots looked; nothing where that is not known of all."""
+    if not all("views" in about for about in known):
+        return {}
+    every: dict[str, list[list[float]]] = {}
+    for about in known:
+        for camera, views_of_one in about["views"].items():
+            seen = every.setdefault(camera, [])
+            seen += [view for view in views_of_one if view not in seen]
+    return {"views": every}

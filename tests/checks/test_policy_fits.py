@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import re
 import types
 
 import pytest
@@ -61,8 +62,27 @@ def test_a_checkpoint_says_what_it_was_trained_with(real, tiny_suite):
     assert len(real.trained["affine"]) == len(real.trained["units"]) == 8
 
 
+def test_a_camera_on_the_other_side_of_the_hand_is_a_doubt(policy, tiny_suite):
+    assert {name: len(views) for name, views in policy.trained["views"].items()} == {
+        "exterior": 1,
+        "wrist": 1,
+    }
+    wrist = tiny_suite.cameras["wrist"]
+    x, *rest = wrist.position
+    moved = dataclasses.replace(wrist, position=(-x, *rest), look_at=(-wrist.look_at[0], *wrist.look_at[1:]))
+    suite = dataclasses.replace(tiny_suite, cameras={**tiny_suite.cameras, "wrist": moved})
+    assert re.fullmatch(
+        r"camera 'wrist': the suite has it \d+ degrees round what it looks at, from where it was nearest in "
+        r"training: it sees another side than the policy learnt to act on",
+        only(doubts(policy, suite)),
+    )
+    nearer = dataclasses.replace(wrist, position=tuple(0.9 * value for value in wrist.position))
+    suite = dataclasses.replace(tiny_suite, cameras={**tiny_suite.cameras, "wrist": nearer})
+    assert doubts(policy, suite) == []
+
+
 def test_an_older_checkpoint_is_not_asked_what_it_cannot_say(policy, tiny_suite):
-    for key in ("tasks", "sizes", "limits", "units", "affine", "urdf_sha256"):
+    for key in ("views", "tasks", "sizes", "limits", "units", "affine", "urdf_sha256"):
         del policy.trained[key]
     assert mismatches(policy, tiny_suite) == []
     assert doubts(policy, tiny_suite) == []

@@ -310,6 +310,15 @@ def test_pictures_of_several_sizes_ask_an_unseen_robot_for_none(tmp_path):
     assert (alike["sizes"], mixed["sizes"]) == ({"front": [7, 11]}, {})
 
 
+def test_an_unseen_robot_may_be_seen_from_where_any_other_was(tmp_path):
+    about = {**meaning.of_robot(panda := robots.load("panda"), of_body(panda, "delta")), "actions": "delta"}
+    sides = [{**about, "views": {"wrist": [view]}} for view in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0])]
+    _, both = meaning.unseen({"a": sides[0], "b": sides[1], "c": sides[0]}, "so101", tmp_path)
+    _, some = meaning.unseen({"a": sides[0], "b": about}, "so101", tmp_path)
+    assert both["views"] == {"wrist": [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]}
+    assert "views" not in some
+
+
 def test_a_state_that_does_not_say_where_joints_are_is_found(dataset):
     twice = "data.state=[observation.state, observation.state]"
     (found,) = (str(problem) for problem in problems(dataset, twice) if problem.code == "state-width")
