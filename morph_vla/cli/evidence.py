@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }
     made = add_verbs(parser, verbs)
     for name, verb in made.items():
-        about = "a YAML file of conditions, bodies, splits, seeds (docs/evidence.md), or a shipped one's name"
+        about = "a YAML file of conditions, bodies, splits, seeds (docs/studies.md), or a shipped one's name"
         add(verb, "grid", about, "GRID", type=Path)
         if name != "check":
             add_output(verb, "the folder of the study")
