@@ -164,16 +164,26 @@ def _alone(value: Any) -> Any:
 
 def example(card: Card) -> Observation:
     """An observation that a policy can answer, with which a server warms up."""
-    size = card.image_size or 1
-    pictures = {f"images/{name}": np.zeros((size, size, 3), np.uint8) for name in card.cameras.values()}
-    state = np.zeros(len(card.joints), np.float32)
-    names = list(map(str, listing(card.trained.get("environment"))))
-    upright = np.array([name.endswith("qw") for name in names], np.float32)
-    poses = {ENVIRONMENT: upright} if names else {}
     known = next(map(str, listing(card.trained.get("prompts"))), PROMPT)  # of no task, some cannot answer
     prompt = text(card.keys.get("prompt")) or known
-    about = {"prompt": prompt, "robot": card.robot, "episode": 0, "step": 0}
-    return {**pictures, **poses, "state": state, **about}
+    return {
+        **blank(card.cameras, card.image_size, card.trained, card.joints),
+        "prompt": prompt,
+        "robot": card.robot,
+    }
+
+
+def blank(
+    cameras: Mapping[str, str], image_size: int, trained: Mapping[str, object], joints: Sequence[str]
+) -> Observation:
+    """A first moment that shows nothing: black pictures, a state of zeros, poses that are upright at 0."""
+    size = image_size or 1
+    pictures = {f"images/{name}": np.zeros((size, size, 3), np.uint8) for name in cameras.values()}
+    names = list(map(str, listing(trained.get("environment"))))
+    upright = np.array([name.endswith("qw") for name in names], np.float32)
+    poses = {ENVIRONMENT: upright} if names else {}
+    state = np.zeros(len(joints), np.float32)
+    return {**pictures, **poses, "state": state, "prompt": PROMPT, "episode": 0, "step": 0}
 
 
 def examples(card: Card, prompts: Iterable[str] = ()) -> list[Observation]:

@@ -254,8 +254,13 @@ def _load(config: MorphVlaConfig, where: str | Path) -> Policy:
     if is_server:
         cameras = [key.removeprefix(IMAGES) for key in config.image_features]
         return remote.reach(config.checkpoint, cameras, preset=config.preset)
-    from morph_vla.serving import policy
+    from morph_vla.serving import policy, requests
 
-    return policy.load(
+    loaded = policy.load(
         where, robot=config.robot, batch=config.batch, steps=config.sampler_steps, noise=config.noise
     )
+    if isinstance(loaded, policy.CheckpointPolicy):
+        # JAX compiles at the first question: here no robot is connected yet that would wait for it.
+        nothing = requests.blank(loaded.cameras, loaded.image_size, loaded.trained, loaded.trained["joints"])
+        loaded.infer(nothing)
+    return loaded
