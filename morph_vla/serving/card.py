@@ -159,7 +159,7 @@ def of(
     `unit` is the clients', where it is not the one that the policy was trained in (`units.of` converts);
     `prompt` is that of requests without one.
     Raises MorphVlaError where the robot has changed since training, for `real_time` of a policy that does not
-    go on from other answers, and as `keys.of`.
+    go on from other answers, and as `keys.of` and `keys.check_grippers`.
     """
     from morph_vla.pi05.realtime import FADING, OF_SPEED  # JAX: only where there is a checkpoint's policy
     from morph_vla.training import meaning
@@ -171,6 +171,8 @@ def of(
             "serve it without --real-time"
         )
     meaning.check_joints(trained, robot, policy.folder)
+    known_keys = keys.of(policy.cameras, preset, bool(trained.get("environment")), prompt)
+    keys.check_grippers(preset, {joint.name: joint.is_gripper for joint in robot.joints})
     if unit != "robot":
         driven = presets.as_recorded(robot, unit, ())
         named, there = [joint.unit for joint in driven.joints], units.affine_of(driven)
@@ -201,7 +203,7 @@ def of(
         fading=FADING if real_time else 0,
         looks_back=policy.looks_back,
         preset=preset,
-        keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")), prompt)),
+        keys=to_plain(known_keys),
         cameras=policy.cameras,
         image_size=policy.image_size,
         accepts=ACCEPTS + REAL_TIME if real_time else ACCEPTS,

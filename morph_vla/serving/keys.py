@@ -113,6 +113,22 @@ def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False, 
     return dataclasses.replace(dialect, images=chosen, environment=environment, prompt=prompt)
 
 
+def check_grippers(preset: str, is_gripper: Mapping[str, bool]) -> None:
+    """Raise MorphVlaError where a preset's key of the gripper would be read as another joint's.
+
+    `is_gripper`: of each joint in the order of a state. Where none is said to be one, the last is taken.
+    """
+    grippers = [name for name, closes in is_gripper.items() if closes]
+    if not preset or len(PRESETS[preset].state) == 1 or not grippers:
+        return
+    *_, last = is_gripper
+    if grippers != [last]:
+        raise MorphVlaError(
+            f"preset '{preset}' has one gripper, the last value of a state and an action; the robot's last "
+            f"joint is {last}, and its grippers are {', '.join(grippers)}: leave --preset out"
+        )
+
+
 def by_another_name(keys: Keys) -> dict[str, str]:
     """Camera -> its key, of those that a client calls otherwise: `cam_low` from `images/cam_high`.
 

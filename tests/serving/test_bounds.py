@@ -139,6 +139,11 @@ def test_a_turn_is_one_in_the_datasets_unit():
     sent, limited = known.apply(chunk, state)
     assert sent is chunk
     assert limited is None
+    counted = [(joint.scale, joint.zero) for joint in robot.joints]
+    counted[6] = (-counted[6][0], counted[6][1])  # a dataset that counts the other way
+    mirrored = bounds.of(robot, counted, 15.0)
+    assert mirrored.turn[6] == pytest.approx(360)
+    assert mirrored.apply(chunk, state)[1] is None
 
 
 def test_wrapping_explains_one_turn_and_no_second():

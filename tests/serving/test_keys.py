@@ -199,3 +199,19 @@ def test_cameras_without_a_role_are_said():
     looks += "(as left_wrist_0_rgb)"
     assert keys.by_their_names(["front", "hand"]) == looks
     assert keys.by_their_names(["front", "top", "hand"]) == f"{looks}, and not through top"
+
+
+def test_a_gripper_that_is_not_the_last_value_has_no_key_of_its_own():
+    first = {"finger": True, "joint1": False, "joint2": False}
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^preset 'ur5' has one gripper, the last value of a state and an action; the robot's last "
+        r"joint is joint2, and its grippers are finger: leave --preset out$",
+    ):
+        keys.check_grippers("ur5", first)
+    with pytest.raises(MorphVlaError, match="last joint is b, and its grippers are a, b"):
+        keys.check_grippers("droid", {"a": True, "joint1": False, "b": True})
+    keys.check_grippers("ur5", {"joint1": False, "finger": True})
+    keys.check_grippers("ur5", {"joint1": False, "joint2": False})  # none is said to close: the last is taken
+    keys.check_grippers("", first)
+    keys.check_grippers("so101", first)  # one key of all values, in their order

@@ -109,6 +109,13 @@ def test_what_it_can_act_on_passes(changes):
             {"previous_actions": np.zeros((4, 2))},
             r"previous_actions have shape \[4, 2\]; expected finite",
         ),
+        *(
+            (
+                {"previous_actions": np.full((4, 3), value), "inference_delay": 0},
+                r"previous_actions have shape \[4, 3\]; expected finite",
+            )
+            for value in (np.nan, np.inf)
+        ),
         (
             {"previous_actions": np.zeros((4, 3))},
             r"previous_actions come with inference_delay, control",

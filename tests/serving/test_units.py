@@ -55,3 +55,17 @@ def test_statistics_go_with_the_unit_also_where_a_joint_counts_the_other_way():
 def test_a_policy_in_its_own_units_is_asked_itself():
     policy = Wave()
     assert units.of(policy, affine_of(PANDA), affine_of(PANDA)) is policy
+
+
+def test_what_is_still_to_be_executed_is_converted_too():
+    class Echo(Wave):
+        def infer_batch(self, observations):
+            shown.extend(observations)
+            return [{"actions": row["state"][None]} for row in observations]
+
+    shown: list[dict] = []
+    asked = {"state": np.float32([180]), "previous_actions": np.float32([[90]])}
+    answer = units.InUnits(Echo(), [[1.0, 0.0]], [[180 / np.pi, 0.0]]).infer(asked)
+    np.testing.assert_allclose(shown[0]["state"], [np.pi], rtol=1e-6)
+    np.testing.assert_allclose(shown[0]["previous_actions"], [[np.pi / 2]], rtol=1e-6)
+    np.testing.assert_allclose(answer["actions"], [[180]], rtol=1e-6)

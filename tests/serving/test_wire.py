@@ -193,3 +193,9 @@ def test_the_page_shows_these_bytes(root):
     words = "the frame has more than 20000 values"
     assert f"`{words}`" in page
     assert words in {sentence for _, sentence in FAULTS.values()}
+
+
+def test_as_deep_as_may_be_is_read_and_no_deeper():
+    assert wire.decode(b"\x91" * 8 + b"\xc0") == [[[[[[[[None]]]]]]]]
+    with pytest.raises(WireError, match=r"nested more than 8 deep$"):
+        wire.decode(b"\x91" * 9 + b"\xc0")

@@ -1,6 +1,7 @@
 """Every format, strictly: what fits is loaded bit by bit, what does not is named."""
 
 import dataclasses
+import importlib
 import json
 import shutil
 from collections.abc import Callable
@@ -327,6 +328,10 @@ def damage_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def damage_surplus(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + bytes(4))
+
+
 def damage_header(path: Path) -> None:
     path.write_bytes(b"\x10" + bytes(7) + b'{"a": {"dtype":}' + bytes(100))
 
@@ -363,6 +368,7 @@ def damage_depth(path: Path) -> None:
         (damage_overlap, r"its tensors overlap or leave a gap at byte \d+$"),
         (damage_depth, "the safetensors header cannot be read"),
         (damage_half, r"damaged or truncated: \d+ bytes, its header expects \d+$"),
+        (damage_surplus, r"damaged or truncated: \d+ bytes, its header expects \d+$"),
         (damage_header, "the safetensors header cannot be read"),
         (damage_length, "not a safetensors file, or a truncated one"),
         (damage_offsets, r"bytes 0 to 8 do not hold \(3,\) of float32"),
@@ -412,3 +418,13 @@ def test_a_strangers_metadata_is_no_traceback(tmp_path, entries, written, words)
     save_file(arrays, tmp_path / "model.safetensors", {"morph_vla": written})
     with pytest.raises(MorphVlaError, match=rf"cannot be read off it \(its metadata 'morph_vla' {words}\)"):
         weights.load(tmp_path)
+
+
+def test_what_is_not_finite_is_found_in_every_part_that_is_looked_at(monkeypatch):
+    module = importlib.import_module("morph_vla.weights.load")
+    monkeypatch.setattr(module, "AT_ONCE", 4)
+    for place in (0, 3, 4, 9):
+        values = np.zeros(10, np.float32)
+        assert module.is_finite(values)
+        values[place] = np.nan
+        assert not module.is_finite(values)
