@@ -84,8 +84,8 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
         changes = changes_of(base, variant, recipe)
         _check_beside(f"{base}@{variant}", changes, others)
         recipe = typed_yaml.read(path, Recipe, [*lists, *changes, *others])
-    check(recipe, str(path))
-    with _said_of(str(path)):
+    check(recipe, str(path), overrides)
+    with _said_of(str(path), overrides):
         _check_heard(recipe, overrides)
         _check_used(recipe)
         _check_names(recipe)
@@ -156,9 +156,9 @@ def of_run(folder: Path) -> Recipe:
     return recipe
 
 
-def check(recipe: Recipe, where: str) -> None:
+def check(recipe: Recipe, where: str, overrides: Sequence[str] = ()) -> None:
     """Raise ConfigError for a recipe whose parts do not fit together."""
-    with _said_of(where):
+    with _said_of(where, overrides):
         recipe.model.check()
         if isinstance(recipe.model, StateConfig):
             _check_of_state(recipe)
@@ -182,11 +182,15 @@ def check(recipe: Recipe, where: str) -> None:
 
 
 @contextmanager
-def _said_of(where: str) -> Iterator[None]:
-    """A ConfigError says which file or cell it is about."""
+def _said_of(where: str, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """A ConfigError says which file or cell it is about, or which override gave the key that it names."""
     try:
         yield
     except ConfigError as error:
+        said_by = [
+            change for change in overrides if str(error).startswith(f"{change.partition('=')[0].strip()}:")
+        ]
+        where = f"override '{said_by[-1]}'" if said_by else where
         raise ConfigError(f"{where}: {error}") from error
 
 
