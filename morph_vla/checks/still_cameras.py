@@ -34,10 +34,12 @@ class _Pair:
 
     @property
     def is_same(self) -> bool:
+        """Whether both pictures show the same, but for compression."""
         return float(np.abs(self.shown[0] - self.shown[1]).max()) <= SAME
 
     @property
     def is_flat(self) -> bool:
+        """Whether that is one colour."""
         return self.is_same and float(np.ptp(self.shown[0], axis=(0, 1)).max()) <= FLAT
 
 
