@@ -66,7 +66,7 @@ def of_camera(
 
 def farthest(states: Float[np.ndarray, "n j"], span: Float[np.ndarray, "j"]) -> int | None:
     """The row that is farthest from the first in any value, in shares of its `span`; None below `MOVED`."""
-    finite = np.isfinite(states).all(axis=1)
+    finite = np.asarray(np.isfinite(states).all(axis=1))
     if not len(states) or not finite[0]:
         return None
     moved = np.abs(states - states[0]) / np.where(span > 0, span, np.inf)

@@ -4,6 +4,7 @@ A camera fixed to a hand stands in that link's frame, which each maker lays othe
 from is told apart in the base's frame, in the pose that an episode begins in.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,8 +25,8 @@ def views(
     frame; z is up. A camera on a link that the robot does not have, or that looks nowhere, is left out.
     """
     poses = robot.forward_kinematics(posture)
-    heading = np.arctan2(middle[1], middle[0]) if np.hypot(*middle[:2]) > 0 else 0.0
-    cosine, sine = np.cos(heading), np.sin(heading)
+    heading = math.atan2(middle[1], middle[0])
+    cosine, sine = math.cos(heading), math.sin(heading)
     ahead_from_base = np.array([[cosine, sine, 0.0], [-sine, cosine, 0.0], [0.0, 0.0, 1.0]])
     known = {}
     for name, (link, position, look_at) in cameras.items():

@@ -174,7 +174,7 @@ def example(card: Card) -> Observation:
 
 
 def blank(
-    cameras: Mapping[str, str], image_size: int, trained: Mapping[str, object], joints: Sequence[str]
+    cameras: Mapping[str, str], image_size: int | None, trained: Mapping[str, object], joints: Sequence[str]
 ) -> Observation:
     """A first moment that shows nothing: black pictures, a state of zeros, poses that are upright at 0."""
     size = image_size or 1

@@ -64,7 +64,7 @@ def test_what_is_still_to_be_executed_is_converted_too():
             return [{"actions": row["state"][None]} for row in observations]
 
     shown: list[dict] = []
-    asked = {"state": np.float32([180]), "previous_actions": np.float32([[90]])}
+    asked: dict = {"state": np.array([180.0], np.float32), "previous_actions": np.array([[90.0]], np.float32)}
     answer = units.InUnits(Echo(), [[1.0, 0.0]], [[180 / np.pi, 0.0]]).infer(asked)
     np.testing.assert_allclose(shown[0]["state"], [np.pi], rtol=1e-6)
     np.testing.assert_allclose(shown[0]["previous_actions"], [[np.pi / 2]], rtol=1e-6)

@@ -31,12 +31,12 @@ class SuiteRobot(Robot):
 
         LeRobot's own `__init__` would make a folder for calibrations, of which there are none.
         """
-        tasks = suites.load_tasks(config.suite, config.overrides)
-        if len(tasks) > 1:
-            others = ", ".join(task.label for task in tasks)
-            raise MorphVlaError(f"robot.suite: {config.suite} has {len(tasks)} tasks; name one: {others}")
+        first, *others = tasks = suites.load_tasks(config.suite, config.overrides)
+        if others:
+            labels = ", ".join(task.label for task in tasks)
+            raise MorphVlaError(f"robot.suite: {config.suite} has {len(tasks)} tasks; name one: {labels}")
         self.robot_type, self.id, self.calibration = self.name, config.id, {}
-        self.suite, self._row, self._engine = tasks[0], config.row, config.engine
+        self.suite, self._row, self._engine = first, config.row, config.engine
         self._joints = [f"{name}.pos" for name in robots.load(self.suite.robot).names]
         self._env: SuiteEnv | None = None
         self._seen: Seen = {}
