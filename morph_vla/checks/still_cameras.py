@@ -30,7 +30,7 @@ class _Pair:
 
     episode: int
     frames: tuple[int, int]
-    shown: tuple[Float[np.ndarray, "r c 3"], Float[np.ndarray, "b b 3"]]
+    shown: tuple[Float[np.ndarray, "r c 3"], Float[np.ndarray, "r c 3"]]
 
     @property
     def is_same(self) -> bool:

@@ -183,15 +183,12 @@ def check(recipe: Recipe, where: str, overrides: Sequence[str] = ()) -> None:
 
 @contextmanager
 def _said_of(where: str, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """A ConfigError says which file or cell it is about, or which override gave the key that it names."""
+    """A ConfigError says which file or cell it is about, and what was said beside it."""
     try:
         yield
     except ConfigError as error:
-        said_by = [
-            change for change in overrides if str(error).startswith(f"{change.partition('=')[0].strip()}:")
-        ]
-        where = f"override '{said_by[-1]}'" if said_by else where
-        raise ConfigError(f"{where}: {error}") from error
+        beside = f" with {' '.join(overrides)}" if overrides else ""
+        raise ConfigError(f"{where}{beside}: {error}") from error
 
 
 def _check_of_state(recipe: Recipe) -> None:

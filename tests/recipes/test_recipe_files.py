@@ -175,7 +175,7 @@ def test_every_problem_is_said_at_once(recipe):
     ],
 )
 def test_parts_that_do_not_fit_together(recipe, override, sentence):
-    where = rf"({re.escape(str(recipe))}|override '{re.escape(override)}')"
+    where = re.escape(f"{recipe} with {override}")
     with pytest.raises(ConfigError, match=rf"^{where}: {sentence}$"):
         config.load(recipe, [override])
 
@@ -430,17 +430,16 @@ def test_a_change_of_one_camera_leaves_the_presets_others():
     assert all(len(source.cameras) == 2 for source in several)
 
 
-def test_a_value_of_an_override_is_not_said_of_the_file():
+def test_what_is_said_beside_a_file_is_named_with_it():
     with pytest.raises(
-        ConfigError, match=r"^override 'training\.held_out_every=0': training\.held_out_every: must "
+        ConfigError,
+        match=r"panda_demo\.yaml with training\.steps=7 training\.held_out_every=0: training\.held_out",
     ):
         config.load("panda_demo", ["training.steps=7", "training.held_out_every=0"])
-    with pytest.raises(ConfigError, match=r"^override 'data\.share=1\.5': data\.share: must lie in"):
-        config.load("panda_demo", ["data.share=0.5", "data.share=1.5"])
 
 
 def test_a_value_of_the_file_is_said_of_the_file(tmp_path, root):
     text = (root / "configs/panda_demo.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text.replace("  log_every: ", "  log_every: 0  # "))
     with pytest.raises(ConfigError, match=r"mine\.yaml: training\.log_every: must be at least 1, not 0$"):
-        config.load(tmp_path / "mine.yaml", ["training.steps=7"])
+        config.load(tmp_path / "mine.yaml")
