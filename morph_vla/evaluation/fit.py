@@ -17,6 +17,7 @@ from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
 from morph_vla.files.dropin import name_of
 from morph_vla.findings import Finding, Source, in_order
+from morph_vla.results.values import listing, mapping, numbers
 from morph_vla.robots import Robot
 from morph_vla.robots.standpoint import standpoint, told
 from morph_vla.robots.tool import tool_space
@@ -175,11 +176,17 @@ def _sides(policy: Trained, robot: Robot, suite: Suite) -> Iterator[Difference]:
     stands = {name: (camera.link, camera.position, camera.look_at) for name, camera in cameras.items()}
     shown = views(robot, hands.start(robot, suite), stands, suite.table.center)
     for name, view in shown.items():
-        known = policy.trained.get("views", {}).get(name)
+        known = _views_of(policy.trained, name)
         if known and (angle := apart(view, known)) > SIDEWAYS:
             has = f"camera '{name}': the suite has it {angle:.0f} degrees round what it looks at"
             trained = "from where it was nearest in training"
             yield "camera-side", name, has, trained, "it sees another side than the policy learnt to act on"
+
+
+def _views_of(trained: Mapping[str, object], camera: str) -> list[list[float]]:
+    """From where a camera looked in training; a stranger's word, of which only numbers count."""
+    listed = map(numbers, listing(mapping(trained.get("views")).get(camera)))
+    return [list(map(float, view)) for view in listed if view is not None and len(view) == 3]
 
 
 def _urdf(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:

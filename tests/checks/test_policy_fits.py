@@ -76,6 +76,10 @@ def test_a_camera_on_the_other_side_of_the_hand_is_a_doubt(policy, tiny_suite):
         r"training: it sees another side than the policy learnt to act on",
         only(doubts(policy, suite)),
     )
+    strangers = types.SimpleNamespace(**vars(policy))
+    for damaged in ([], {"wrist": 3}, {"wrist": [[1.0, "up", 0.0], [1.0], None]}):
+        strangers.trained = {**policy.trained, "views": damaged}
+        assert doubts(strangers, suite) == []  # nothing is known
     nearer = dataclasses.replace(wrist, position=tuple(0.9 * value for value in wrist.position))
     suite = dataclasses.replace(tiny_suite, cameras={**tiny_suite.cameras, "wrist": nearer})
     assert doubts(policy, suite) == []

@@ -36,7 +36,9 @@ def test_openpis_released_checkpoint(openpi, host, params, equal):
 
 
 def test_its_params_folder_may_be_named_too(openpi, host, params, equal):
-    equal(weights.load(openpi / "params", host)[0], params)
+    loaded, report = weights.load(openpi / "params", host)
+    equal(loaded, params)
+    assert (report.format, report.new, report.unused) == ("openpi", (), ())
 
 
 def test_openpis_training_checkpoint_has_value_behind_every_name(tmp_path, host, params, equal):
@@ -54,7 +56,9 @@ def test_every_way_in_which_orbax_stores_arrays(tmp_path, host, params, equal, o
     handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_zarr3=zarr3)
     with ocp.Checkpointer(handler) as checkpointer:
         checkpointer.save(tmp_path / "params", args=ocp.args.PyTreeSave({"params": params}))
-    equal(weights.load(tmp_path, host)[0], params)
+    loaded, report = weights.load(tmp_path, host)
+    equal(loaded, params)
+    assert (len(report.loaded), report.new, report.unused) == (len(flat(params)), (), ())
 
 
 def test_lerobots_checkpoint_in_the_hubs_layout(lerobot, host, params, equal):
@@ -78,7 +82,9 @@ def test_where_the_embedding_stands_twice_the_heads_copy_is_not_read(
     tmp_path, host, params, entries, equal, write
 ):
     write(tmp_path / "model.safetensors", entries | {EMBEDDING: entries[HEAD], HEAD: entries[HEAD] + 1})
-    equal(weights.load(tmp_path, host)[0], params)
+    loaded, report = weights.load(tmp_path, host)
+    equal(loaded, params)
+    assert HEAD in report.unused
 
 
 def test_shards(tmp_path, host, params, equal):
@@ -141,7 +147,9 @@ def test_bfloat16_stored_is_read_by_both(tmp_path, host, params, entries, equal,
     write(tmp_path / "b" / "model.safetensors", {n: v.astype(BFLOAT16) for n, v in entries.items()})
     wide = nested({name: leaf.astype(np.float32) for name, leaf in flat(small).items()})
     for folder in (tmp_path / "a", tmp_path / "b"):
-        equal(weights.load(folder, host, dtype="stored")[0], small)
+        loaded, report = weights.load(folder, host, dtype="stored")
+        equal(loaded, small)
+        assert report.nbytes == 2 * report.parameters
         equal(weights.load(folder, host, dtype="float32")[0], wide)
 
 

@@ -66,8 +66,13 @@ class SuiteRobot(Robot):
 
     def connect(self, calibrate: bool = True) -> None:
         """Begin the next row of the suite's table. Raises MorphVlaError where it cannot begin."""
-        self._env = SuiteEnv(self.suite, 1, self._engine)
-        self._seen, _ = self._env.reset(seed=[self._row])
+        env = SuiteEnv(self.suite, 1, self._engine)
+        try:
+            self._seen, _ = env.reset(seed=[self._row])
+        except BaseException:
+            env.close()
+            raise
+        self._env = env
         self._steps, self._ended = 0, ""
         LOG.info("%s, row %d: '%s'", self.suite.label, self._row, self.suite.task)
 
